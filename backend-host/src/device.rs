@@ -1,0 +1,206 @@
+//! Discovery, properties and limits: the processor as one device or several.
+
+use crate::driver::HostDriver;
+use crate::options::HostOptions;
+use crate::pool;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use trunnion_backend_core::{DriverServer, ServerSettings};
+use trunnion_runtime_core::backend::{Backend, OpenSettings};
+use trunnion_runtime_core::elem::ElemType;
+use trunnion_runtime_core::error::{Error, Result, SourceForm};
+use trunnion_runtime_core::id::{BackendName, DeviceId};
+use trunnion_runtime_core::kernel::DeclaredInterface;
+use trunnion_runtime_core::properties::{
+    BoundsAbility, DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, TargetProperties, TimingMethod,
+};
+use trunnion_runtime_core::server::Opened;
+
+/// The backend's name.
+pub const NAME: BackendName = match BackendName::new("host") {
+    Some(name) => name,
+    None => panic!("four bytes are a name"),
+};
+
+/// Bytes of device memory where the machine does not say how much it has.
+const MEMORY: u64 = 256 << 20;
+
+/// The processor the program runs on, as a backend named `host`.
+///
+/// Its devices take [`Source::host`](trunnion_runtime_core::kernel::Source::host). They compute with every element type that Rust has: `f16` and
+/// `bf16` can be stored and moved, not computed with.
+#[derive(Clone, Debug, Default)]
+pub struct HostBackend {
+    options: HostOptions,
+}
+
+impl HostBackend {
+    /// A backend whose devices behave so.
+    pub fn new(options: HostOptions) -> Self {
+        Self { options }
+    }
+
+    /// What its devices are told.
+    pub fn options(&self) -> &HostOptions {
+        &self.options
+    }
+}
+
+impl Backend for HostBackend {
+    fn name(&self) -> BackendName {
+        NAME
+    }
+
+    fn enumerate(&self) -> Result<Vec<DeviceInfo>> {
+        Ok((0..self.options.devices).map(|index| info(index, &self.options)).collect())
+    }
+
+    /// Starts a server on a device. The options of the settings ([`HostOptions::set`]) come on top of those the backend was made with.
+    ///
+    /// # Errors
+    /// [`Error::BackendUnavailable`] for an option that is not valid, [`Error::NoDevice`].
+    fn open(&self, index: u32, settings: &OpenSettings) -> Result<Opened> {
+        let options = self.options.clone().apply(&settings.options)?;
+        let driver = HostDriver::new(index, &options)?;
+        let properties = properties(index, &options);
+        let settings = ServerSettings {
+            memory_budget: settings.memory_budget,
+            kernel_cache: settings.kernel_cache.clone(),
+            ..ServerSettings::default()
+        };
+        let server = Box::new(DriverServer::new(driver, settings));
+        Ok(Opened { server, properties, reader: reader() })
+    }
+}
+
+/// What reads kernels for host devices: their interface is what they declare.
+pub(crate) fn reader() -> Arc<DeclaredInterface> {
+    Arc::new(DeclaredInterface(alloc::vec![SourceForm::Host]))
+}
+
+/// The index of a device that exists.
+pub(crate) fn checked_index(index: u32, options: &HostOptions) -> Result<u32> {
+    match index < options.devices {
+        true => Ok(index),
+        false => Err(Error::NoDevice { device: DeviceId { backend: NAME, index }, count: options.devices }),
+    }
+}
+
+fn info(index: u32, options: &HostOptions) -> DeviceInfo {
+    let device = DeviceId { backend: NAME, index };
+    let driver = concat!("trunnion-host ", env!("CARGO_PKG_VERSION"));
+    let mut info = DeviceInfo::new(device, DeviceKind::Cpu, processor(), driver, "host")
+        .detail("threads", alloc::format!("{}", pool::cores()))
+        .detail("memory", alloc::format!("{}", trunnion_runtime_core::report::Size(memory(options))));
+    if *options != HostOptions::default() {
+        info = info.detail("options", alloc::format!("{options}"));
+    }
+    info
+}
+
+/// The properties of the device `index` with these options.
+pub(crate) fn properties(index: u32, options: &HostOptions) -> DeviceProperties {
+    let elems = ElemType::ALL.into_iter().filter(|elem| !matches!(elem, ElemType::F16 | ElemType::BF16)).collect();
+    let mut features = Features::new(elems, alloc::vec![SourceForm::Host]);
+    features.timing = TimingMethod::Host;
+    features.bounds = BoundsAbility::Reported;
+    features.indirect_dispatch = true;
+    features.host_visible = !options.separate_memory;
+
+    let memory = memory(options);
+    let mut limits = Limits::default();
+    limits.memory = memory;
+    limits.max_allocation = options.max_allocation.unwrap_or(memory).min(memory);
+    limits.max_binding = options.max_binding.unwrap_or(limits.max_allocation);
+    limits.max_buffers = options.max_buffers;
+    limits.max_parameters = options.max_parameters;
+    limits.max_grid = options.max_grid;
+    limits.max_workgroup = options.max_workgroup;
+    limits.max_invocations = options.max_invocations;
+    limits.max_shared = options.max_shared;
+    limits.binding_alignment = 16;
+    limits.copy_alignment = 1;
+    limits.row_pitch = options.row_pitch;
+
+    let cores = u32::try_from(pool::cores()).unwrap_or(u32::MAX);
+    let target = TargetProperties::new(architecture(), load_width(), cores);
+    DeviceProperties::new(info(index, options), features, limits, target)
+}
+
+/// Bytes of device memory.
+pub(crate) fn memory(options: &HostOptions) -> u64 {
+    // No allocation can be larger than what a pointer difference holds.
+    options.memory.unwrap_or_else(|| total_memory().map_or(MEMORY, |total| total / 2)).min(isize::MAX as u64)
+}
+
+const fn architecture() -> &'static str {
+    if cfg!(target_arch = "x86_64") {
+        "x86_64"
+    } else if cfg!(target_arch = "x86") {
+        "x86"
+    } else if cfg!(target_arch = "aarch64") {
+        "aarch64"
+    } else if cfg!(target_arch = "arm") {
+        "arm"
+    } else if cfg!(target_arch = "riscv64") {
+        "riscv64"
+    } else if cfg!(target_arch = "riscv32") {
+        "riscv32"
+    } else if cfg!(target_arch = "wasm32") {
+        "wasm32"
+    } else {
+        "unknown"
+    }
+}
+
+/// The widest load in bytes: asked of the processor where that is possible, else what the code is compiled for.
+fn load_width() -> u32 {
+    #[cfg(all(feature = "std", any(target_arch = "x86", target_arch = "x86_64")))]
+    {
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            return 64;
+        }
+        if std::arch::is_x86_feature_detected!("avx2") {
+            return 32;
+        }
+    }
+    if cfg!(target_feature = "avx512f") {
+        64
+    } else if cfg!(target_feature = "avx2") {
+        32
+    } else if cfg!(any(target_feature = "sse2", target_feature = "neon", target_feature = "simd128")) {
+        16
+    } else {
+        size_of::<usize>() as u32
+    }
+}
+
+#[cfg(all(feature = "std", target_os = "linux"))]
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |line: &str| line.split_once(':').map(|(name, value)| (String::from(name.trim()), String::from(value.trim())));
+    text.lines()
+        .filter_map(field)
+        .find(|(name, value)| (name == "model name" || name == "Model") && !value.is_empty())
+        .map_or_else(|| String::from(architecture()), |(_, value)| value)
+}
+
+#[cfg(not(all(feature = "std", target_os = "linux")))]
+fn processor() -> String {
+    String::from(architecture())
+}
+
+#[cfg(all(feature = "std", target_os = "linux"))]
+fn total_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(not(all(feature = "std", target_os = "linux")))]
+fn total_memory() -> Option<u64> {
+    None
+}

@@ -1,0 +1,435 @@
+//! What a host device can be told, as a builder and as the names and values of a configuration file.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::time::Duration;
+use trunnion_runtime_core::error::{Error, Result};
+
+/// How host devices behave. The default is a well-behaved device that uses the whole machine; the other settings make it hard to use,
+/// so that a test on this device meets what a program meets on others.
+///
+/// ```
+/// use core::time::Duration;
+/// use trunnion_backend_host::HostOptions;
+/// let hard = HostOptions::default().separate_memory(true).row_pitch(256).delay(Duration::from_millis(1)).reorder(7);
+/// assert_eq!(hard.to_string(), "delay = 1ms, reorder = 7, row_pitch = 256, separate_memory = true");
+/// ```
+///
+/// In text ([`set`](Self::set), [`apply`](Self::apply)) a size may end in `KiB`, `MiB` or `GiB`, a time ends in `us`, `ms` or `s`, counts by
+/// axis are written `x,y,z` or as one number for all three.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostOptions {
+    pub(crate) devices: u32,
+    pub(crate) threads: usize,
+    pub(crate) row_pitch: u64,
+    pub(crate) separate_memory: bool,
+    pub(crate) delay: Duration,
+    pub(crate) reorder: Option<u64>,
+    pub(crate) fail_compile: Option<String>,
+    pub(crate) memory_types: u32,
+    pub(crate) lose_after: Option<u64>,
+    pub(crate) refuse_allocation: Option<u64>,
+    pub(crate) memory: Option<u64>,
+    pub(crate) max_allocation: Option<u64>,
+    pub(crate) max_binding: Option<u64>,
+    pub(crate) max_buffers: u32,
+    pub(crate) max_parameters: u32,
+    pub(crate) max_grid: [u32; 3],
+    pub(crate) max_workgroup: [u32; 3],
+    pub(crate) max_invocations: u32,
+    pub(crate) max_shared: u32,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self {
+            devices: 1,
+            threads: 0,
+            row_pitch: 64,
+            separate_memory: false,
+            delay: Duration::ZERO,
+            reorder: None,
+            fail_compile: None,
+            memory_types: 1,
+            lose_after: None,
+            refuse_allocation: None,
+            memory: None,
+            max_allocation: None,
+            max_binding: None,
+            max_buffers: 32,
+            max_parameters: 256,
+            // As on CUDA, so that a grid that fits there fits here.
+            max_grid: [i32::MAX as u32, 65_535, 65_535],
+            max_workgroup: [1024, 1024, 64],
+            max_invocations: 1024,
+            max_shared: if cfg!(feature = "std") { 64 << 10 } else { 16 << 10 },
+        }
+    }
+}
+
+/// The options' names, and what their values look like.
+const NAMES: [(&str, &str); 19] = [
+    ("delay", "a time such as `5ms`"),
+    ("devices", "a count of at least 1"),
+    ("fail_compile", "a kernel's name"),
+    ("lose_after", "a count"),
+    ("max_allocation", "a size such as `64MiB`"),
+    ("max_binding", "a size such as `64MiB`"),
+    ("max_buffers", "a count up to 64"),
+    ("max_grid", "counts of at least 1, `x,y,z` or one for all"),
+    ("max_invocations", "a count of at least 1"),
+    ("max_parameters", "a count of bytes up to 256"),
+    ("max_shared", "a size below 4GiB"),
+    ("max_workgroup", "counts of at least 1, `x,y,z` or one for all"),
+    ("memory", "a size such as `64MiB`"),
+    ("memory_types", "a count from 1 to 16"),
+    ("refuse_allocation", "a count of at least 1"),
+    ("reorder", "a number"),
+    ("row_pitch", "a size of at least 1"),
+    ("separate_memory", "`true` or `false`"),
+    ("threads", "a count, 0 for all cores"),
+];
+
+impl HostOptions {
+    /// How many virtual devices there are, at least 1. They share the machine's cores and memory, and nothing else. Default 1.
+    pub fn devices(mut self, count: u32) -> Self {
+        self.devices = count.max(1);
+        self
+    }
+
+    /// The most threads that work on one launch or one large copy at the same time; 0 for as many as there are cores. With 1 the
+    /// workgroups of a launch run one after another, in order. Streams run concurrently whatever this says. Default 0.
+    pub fn threads(mut self, count: usize) -> Self {
+        self.threads = count;
+        self
+    }
+
+    /// What rows of an optimized layout are padded to, in bytes, at least 1. Default 64.
+    pub fn row_pitch(mut self, bytes: u64) -> Self {
+        self.row_pitch = bytes.max(1);
+        self
+    }
+
+    /// Device memory is not visible to the host: a grant has no host view, and what is written and read goes through a staging copy
+    /// of 64 KiB at a time. Default false.
+    pub fn separate_memory(mut self, separate: bool) -> Self {
+        self.separate_memory = separate;
+        self
+    }
+
+    /// A batch is reported as finished only this long after its work is done. Default zero.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// A batch is reported as finished only after an additional time, drawn from this seed, of up to the [`delay`](Self::delay) or up to
+    /// 1 ms where there is none: batches of different streams are then reported in another order than they finished. Within a stream
+    /// the order stays. Default off.
+    pub fn reorder(mut self, seed: u64) -> Self {
+        self.reorder = Some(seed);
+        self
+    }
+
+    /// Kernels of this name do not compile: [`Error::Compile`] in line 1. Default none.
+    pub fn fail_compile(mut self, kernel: impl Into<String>) -> Self {
+        self.fail_compile = Some(kernel.into());
+        self
+    }
+
+    /// How many kinds of memory there are, from 1 to 16. Pages are of one kind after the other. The first kind begins at a multiple of
+    /// 4,096 bytes and is zeroed; kind `k` begins `64 k` bytes past one and is filled with `0xA5`. Default 1.
+    pub fn memory_types(mut self, count: u32) -> Self {
+        self.memory_types = count.clamp(1, 16);
+        self
+    }
+
+    /// The device is lost once it has taken this many batches: the next submission and every call that can fail after that answer
+    /// [`Error::DeviceLost`]. Default never.
+    pub fn lose_after(mut self, submissions: u64) -> Self {
+        self.lose_after = Some(submissions);
+        self
+    }
+
+    /// The driver refuses this allocation, counted from 1, as if memory had run out, and no other. Default none.
+    pub fn refuse_allocation(mut self, allocation: u64) -> Self {
+        self.refuse_allocation = Some(allocation.max(1));
+        self
+    }
+
+    /// Bytes of device memory. Default half of what the machine has, where it says, else 256 MiB.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
+        self
+    }
+
+    /// The largest allocation, in bytes. Default [`memory`](Self::memory).
+    pub fn max_allocation(mut self, bytes: u64) -> Self {
+        self.max_allocation = Some(bytes);
+        self
+    }
+
+    /// The largest range a kernel can be bound to, in bytes. Default [`max_allocation`](Self::max_allocation).
+    pub fn max_binding(mut self, bytes: u64) -> Self {
+        self.max_binding = Some(bytes);
+        self
+    }
+
+    /// The most buffers of a kernel, up to 64. Default 32.
+    pub fn max_buffers(mut self, count: u32) -> Self {
+        self.max_buffers = count.min(64);
+        self
+    }
+
+    /// The most bytes of parameters, up to 256. Default 256.
+    pub fn max_parameters(mut self, bytes: u32) -> Self {
+        self.max_parameters = bytes.min(256);
+        self
+    }
+
+    /// The most workgroups by axis, each at least 1. Default 2,147,483,647, then 65,535.
+    pub fn max_grid(mut self, counts: [u32; 3]) -> Self {
+        self.max_grid = counts.map(|count| count.max(1));
+        self
+    }
+
+    /// The most invocations of a workgroup by axis, each at least 1. Default 1,024, 1,024 and 64.
+    pub fn max_workgroup(mut self, counts: [u32; 3]) -> Self {
+        self.max_workgroup = counts.map(|count| count.max(1));
+        self
+    }
+
+    /// The most invocations of a workgroup together, at least 1. Default 1,024.
+    pub fn max_invocations(mut self, count: u32) -> Self {
+        self.max_invocations = count.max(1);
+        self
+    }
+
+    /// The most bytes of workgroup-shared memory. Default 64 KiB; 16 KiB without `std`.
+    pub fn max_shared(mut self, bytes: u32) -> Self {
+        self.max_shared = bytes;
+        self
+    }
+
+    /// Sets one option from text.
+    ///
+    /// # Errors
+    /// [`Error::BackendUnavailable`] for a name that is none or a value that is not valid; it lists what is.
+    pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
+        match self.assign(name.trim(), value.trim()) {
+            Some(()) => Ok(self),
+            None => Err(refusal(name, value)),
+        }
+    }
+
+    /// Sets options from text, as they stand in a configuration.
+    ///
+    /// # Errors
+    /// As for [`set`](Self::set), for the first one that is wrong.
+    pub fn apply(self, options: &BTreeMap<String, String>) -> Result<Self> {
+        options.iter().try_fold(self, |known, (name, value)| known.set(name, value))
+    }
+
+    fn assign(&mut self, name: &str, value: &str) -> Option<()> {
+        match name {
+            "delay" => self.delay = duration(value)?,
+            "devices" => self.devices = at_least_one(value)?,
+            "fail_compile" => self.fail_compile = (!value.is_empty()).then(|| Some(value.to_string()))?,
+            "lose_after" => self.lose_after = Some(value.parse().ok()?),
+            "max_allocation" => self.max_allocation = Some(size(value)?),
+            "max_binding" => self.max_binding = Some(size(value)?),
+            "max_buffers" => self.max_buffers = value.parse().ok().filter(|count| *count <= 64)?,
+            "max_grid" => self.max_grid = axes(value)?,
+            "max_invocations" => self.max_invocations = at_least_one(value)?,
+            "max_parameters" => self.max_parameters = value.parse().ok().filter(|bytes| *bytes <= 256)?,
+            "max_shared" => self.max_shared = u32::try_from(size(value)?).ok()?,
+            "max_workgroup" => self.max_workgroup = axes(value)?,
+            "memory" => self.memory = Some(size(value)?),
+            "memory_types" => self.memory_types = value.parse().ok().filter(|count| (1..=16).contains(count))?,
+            "refuse_allocation" => self.refuse_allocation = Some(value.parse().ok().filter(|which| *which > 0)?),
+            "reorder" => self.reorder = Some(value.parse().ok()?),
+            "row_pitch" => self.row_pitch = size(value).filter(|bytes| *bytes > 0)?,
+            "separate_memory" => self.separate_memory = value.parse().ok()?,
+            "threads" => self.threads = value.parse().ok()?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn text(&self, name: &str) -> String {
+        let optional = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
+        let three = |[x, y, z]: [u32; 3]| format!("{x},{y},{z}");
+        match name {
+            "delay" => format!("{:?}", self.delay),
+            "devices" => self.devices.to_string(),
+            "fail_compile" => self.fail_compile.clone().unwrap_or_default(),
+            "lose_after" => optional(self.lose_after),
+            "max_allocation" => optional(self.max_allocation),
+            "max_binding" => optional(self.max_binding),
+            "max_buffers" => self.max_buffers.to_string(),
+            "max_grid" => three(self.max_grid),
+            "max_invocations" => self.max_invocations.to_string(),
+            "max_parameters" => self.max_parameters.to_string(),
+            "max_shared" => self.max_shared.to_string(),
+            "max_workgroup" => three(self.max_workgroup),
+            "memory" => optional(self.memory),
+            "memory_types" => self.memory_types.to_string(),
+            "refuse_allocation" => optional(self.refuse_allocation),
+            "reorder" => optional(self.reorder),
+            "row_pitch" => self.row_pitch.to_string(),
+            "separate_memory" => self.separate_memory.to_string(),
+            _ => self.threads.to_string(),
+        }
+    }
+}
+
+/// The options that are not at their default, as `name = value`.
+impl core::fmt::Display for HostOptions {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let default = Self::default();
+        let mut first = true;
+        for (name, _) in NAMES {
+            let value = self.text(name);
+            if value != default.text(name) {
+                write!(f, "{}{name} = {value}", if first { "" } else { ", " })?;
+                first = false;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refusal(name: &str, value: &str) -> Error {
+    let why = match NAMES.iter().find(|(known, _)| *known == name.trim()) {
+        Some((name, valid)) => format!("option `{name}`: `{value}` is not {valid}"),
+        None => {
+            let known: alloc::vec::Vec<_> = NAMES.iter().map(|(name, valid)| format!("`{name}` ({valid})")).collect();
+            format!("there is no option `{name}`; there are: {}", known.join(", "))
+        }
+    };
+    Error::BackendUnavailable { backend: crate::device::NAME, why }
+}
+
+fn at_least_one(value: &str) -> Option<u32> {
+    value.parse().ok().filter(|count| *count > 0)
+}
+
+fn size(value: &str) -> Option<u64> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let (number, shift) = units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift))).unwrap_or((value, 0));
+    number.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn duration(value: &str) -> Option<Duration> {
+    let units: [(&str, fn(u64) -> Duration); 3] =
+        [("us", Duration::from_micros), ("ms", Duration::from_millis), ("s", Duration::from_secs)];
+    let (number, make) = units.iter().find_map(|(unit, make)| Some((value.strip_suffix(unit)?, make)))?;
+    number.trim().parse().ok().map(make)
+}
+
+fn axes(value: &str) -> Option<[u32; 3]> {
+    let mut counts = value.split(',').map(|count| at_least_one(count.trim()));
+    let x = counts.next()??;
+    let axes = match counts.next() {
+        None => [x; 3],
+        Some(y) => [x, y?, counts.next()??],
+    };
+    counts.next().is_none().then_some(axes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_can_be_set_from_text_and_shown() {
+        let values = [
+            ("delay", "5ms"),
+            ("devices", "3"),
+            ("fail_compile", "broken"),
+            ("lose_after", "4"),
+            ("max_allocation", "1024"),
+            ("max_binding", "512"),
+            ("max_buffers", "5"),
+            ("max_grid", "7,8,9"),
+            ("max_invocations", "16"),
+            ("max_parameters", "32"),
+            ("max_shared", "64"),
+            ("max_workgroup", "4,5,6"),
+            ("memory", "4096"),
+            ("memory_types", "2"),
+            ("refuse_allocation", "2"),
+            ("reorder", "11"),
+            ("row_pitch", "256"),
+            ("separate_memory", "true"),
+            ("threads", "1"),
+        ];
+        let map: BTreeMap<_, _> = values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let options = HostOptions::default().apply(&map).unwrap();
+        let shown: alloc::vec::Vec<_> = values.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        assert_eq!(options.to_string(), shown.join(", "));
+        let built = HostOptions::default()
+            .delay(Duration::from_millis(5))
+            .devices(3)
+            .fail_compile("broken")
+            .lose_after(4)
+            .max_allocation(1024)
+            .max_binding(512)
+            .max_buffers(5)
+            .max_grid([7, 8, 9])
+            .max_invocations(16)
+            .max_parameters(32)
+            .max_shared(64)
+            .max_workgroup([4, 5, 6])
+            .memory(4096)
+            .memory_types(2)
+            .refuse_allocation(2)
+            .reorder(11)
+            .row_pitch(256)
+            .separate_memory(true)
+            .threads(1);
+        assert_eq!(options, built);
+        assert_eq!(HostOptions::default().to_string(), "");
+    }
+
+    #[test]
+    fn sizes_times_and_axes_are_read_with_their_units() {
+        let options = HostOptions::default();
+        assert_eq!(options.clone().set("memory", "3 MiB").unwrap().memory, Some(3 << 20));
+        assert_eq!(options.clone().set("delay", "250us").unwrap().delay, Duration::from_micros(250));
+        assert_eq!(options.clone().set("delay", "2s").unwrap().delay, Duration::from_secs(2));
+        assert_eq!(options.set("max_grid", "9").unwrap().max_grid, [9; 3]);
+    }
+
+    #[test]
+    fn a_bad_value_names_it_and_what_is_valid() {
+        for (name, value) in [
+            ("delay", "5"),
+            ("delay", "fast"),
+            ("devices", "0"),
+            ("fail_compile", ""),
+            ("max_buffers", "65"),
+            ("max_grid", "1,2"),
+            ("max_grid", "1,2,3,4"),
+            ("max_grid", "0"),
+            ("max_shared", "4GiB"),
+            ("memory", "99999999999999999GiB"),
+            ("memory_types", "17"),
+            ("refuse_allocation", "0"),
+            ("row_pitch", "0"),
+            ("separate_memory", "yes"),
+            ("threads", "-1"),
+        ] {
+            let error = HostOptions::default().set(name, value).unwrap_err().to_string();
+            let (_, valid) = NAMES.iter().find(|(known, _)| *known == name).unwrap();
+            assert!(error.contains(&format!("`{name}`: `{value}` is not {valid}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_option_lists_the_known_ones() {
+        let error = HostOptions::default().set("treads", "1").unwrap_err().to_string();
+        assert!(error.contains("`treads`") && NAMES.iter().all(|(name, _)| error.contains(&format!("`{name}`"))), "{error}");
+    }
+}

@@ -1,0 +1,98 @@
+//! A pool's numbers, kept up to date so that a report is read off.
+
+use alloc::string::ToString;
+use trunnion_runtime_core::report::{PoolKind, PoolReport};
+
+/// What a pool or one stream's part of it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) allocations: u64,
+    pub(crate) live: u64,
+    pub(crate) padding: u64,
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn add(&mut self, size: u64, padded: u64) {
+        self.allocations += 1;
+        self.live += size;
+        self.padding += padded - size;
+    }
+
+    #[inline]
+    pub(crate) fn subtract(&mut self, size: u64, padded: u64) {
+        self.allocations -= 1;
+        self.live -= size;
+        self.padding -= padded - size;
+    }
+}
+
+/// The numbers of a pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) held: Tally,
+    pub(crate) reserved: u64,
+    pages: u64,
+    peak_live: u64,
+    peak_reserved: u64,
+    reused: u64,
+    grown: u64,
+}
+
+impl Account {
+    /// An allocation was served; `grown` says whether a page was taken for it.
+    #[inline]
+    pub(crate) fn served(&mut self, size: u64, padded: u64, grown: bool) {
+        self.held.add(size, padded);
+        self.peak_live = self.peak_live.max(self.held.live);
+        self.grown += u64::from(grown);
+        self.reused += u64::from(!grown);
+    }
+
+    pub(crate) fn page_taken(&mut self, size: u64) {
+        self.pages += 1;
+        self.reserved += size;
+        self.peak_reserved = self.peak_reserved.max(self.reserved);
+    }
+
+    pub(crate) fn page_returned(&mut self, size: u64) {
+        self.pages -= 1;
+        self.reserved -= size;
+    }
+
+    /// Nothing is held any more; peaks and counters stay.
+    pub(crate) fn emptied(&mut self) {
+        (self.held, self.reserved, self.pages) = (Tally::default(), 0, 0);
+    }
+
+    pub(crate) fn report(&self, kind: PoolKind, largest_free: u64) -> PoolReport {
+        PoolReport {
+            name: kind.to_string(),
+            kind,
+            allocations: self.held.allocations,
+            live: self.held.live,
+            padding: self.held.padding,
+            free: self.reserved - self.held.live - self.held.padding,
+            reserved: self.reserved,
+            largest_free,
+            pages: self.pages,
+            peak_live: self.peak_live,
+            peak_reserved: self.peak_reserved,
+            reused: self.reused,
+            grown: self.grown,
+        }
+    }
+}
+
+/// The part of a pool's report that one stream's allocations make up.
+pub(crate) fn stream_report(kind: PoolKind, tally: Tally) -> PoolReport {
+    PoolReport {
+        name: kind.to_string(),
+        kind,
+        allocations: tally.allocations,
+        live: tally.live,
+        padding: tally.padding,
+        reserved: tally.live + tally.padding,
+        ..PoolReport::default()
+    }
+}

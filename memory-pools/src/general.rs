@@ -1,0 +1,227 @@
+//! The general pool: blocks placed inside pages, reused across streams.
+
+use crate::account::Account;
+use crate::lanes::Lanes;
+use crate::placer::{ANYONE, APART, NONE, Placer, SpanKey};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use trunnion_runtime_core::id::StreamId;
+use trunnion_runtime_core::timeline::{Frontier, Timeline};
+
+/// How many lanes a request looks at, and how many finished blocks of each it merges.
+const VISITS: usize = 2;
+const MERGES: usize = 2;
+
+/// The pool. Sizes and offsets are in units of the pools' alignment, pages by their index in the table of pages.
+pub(crate) struct General {
+    placer: Placer,
+    lanes: Lanes,
+    spans: Vec<(u32, SpanKey)>,
+    pub(crate) account: Account,
+}
+
+/// A block that was found.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) node: u32,
+    pub(crate) page: u32,
+    pub(crate) offset: u32,
+}
+
+impl General {
+    pub(crate) fn new() -> Self {
+        Self { placer: Placer::new(), lanes: Lanes::new(), spans: Vec::new(), account: Account::default() }
+    }
+
+    /// A free block that `stream` may have at once, in constant time: the tighter fit of the stream's own lane and of what is anyone's.
+    #[inline]
+    pub(crate) fn reuse(&mut self, units: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> Option<Found> {
+        self.merge_some(timeline);
+        let own = self.lanes.find(stream).and_then(|lane| self.placer.find(lane, units));
+        let anyone = self.placer.find(ANYONE, units);
+        let node = match (own, anyone) {
+            (Some(own), Some(anyone)) if self.placer.size(anyone) < self.placer.size(own) => anyone,
+            (own, anyone) => own.or(anyone)?,
+        };
+        Some(self.take(node, units))
+    }
+
+    /// A free block that `stream` may have at once, if there is any: in its own lane or of what is anyone's however long the list, or
+    /// one whose frontier the stream has waited for. Takes time with the number of freed blocks whose last use is unfinished, and
+    /// is asked only where a driver call or a refusal would follow.
+    pub(crate) fn reuse_any(
+        &mut self,
+        units: u32,
+        stream: StreamId,
+        timeline: &(impl Timeline + ?Sized),
+    ) -> Option<Found> {
+        let own = self.lanes.find(stream);
+        let node = own.and_then(|lane| self.placer.find_any(lane, units)).or_else(|| self.placer.find_any(ANYONE, units));
+        let node = node.or_else(|| {
+            self.lanes.active().iter().filter(|lane| Some(**lane) != own).find_map(|lane| {
+                self.lanes
+                    .blocks(*lane)
+                    .filter(|(node, _)| self.placer.size(*node) >= units)
+                    .find(|(_, frontier)| frontier.is_free_for(stream, timeline))
+                    .map(|(node, _)| node)
+            })
+        })?;
+        Some(self.take(node, units))
+    }
+
+    #[inline]
+    fn take(&mut self, node: u32, units: u32) -> Found {
+        let lane = self.placer.lane(node);
+        let taken = self.placer.take(node, lane, units);
+        if taken == node && lane != ANYONE {
+            self.lanes.remove(lane, node);
+        }
+        Found { node: taken, page: self.placer.span(taken), offset: self.placer.offset(taken) }
+    }
+
+    /// Places a block in a page that was just taken from the driver. `None` never happens for a page as large as the block.
+    pub(crate) fn grow(&mut self, page: u32, page_units: u32, units: u32) -> Option<Found> {
+        self.spans.push((page, self.placer.add_span(page, page_units)));
+        let block = self.spans.last().and_then(|(_, span)| self.placer.blocks(span).next())?;
+        Some(self.take(block.0, units))
+    }
+
+    /// Frees a block whose last uses are `frontier`.
+    #[inline]
+    pub(crate) fn free(&mut self, node: u32, mut frontier: Frontier, timeline: &(impl Timeline + ?Sized)) {
+        frontier.prune(timeline);
+        if frontier.is_empty() {
+            self.placer.put(node, ANYONE);
+            return;
+        }
+        let lane = self.lanes.choose(&frontier, timeline);
+        self.placer.ensure_lane(lane);
+        let (became, absorbed) = self.placer.put(node, lane);
+        for part in [absorbed, if became == node { NONE } else { became }] {
+            if part != NONE {
+                frontier.join(&self.lanes.remove(lane, part));
+            }
+        }
+        self.lanes.push(lane, became, frontier, self.placer.nodes());
+    }
+
+    /// Makes a bounded number of blocks whose last use is done anyone's.
+    #[inline]
+    fn merge_some(&mut self, timeline: &(impl Timeline + ?Sized)) {
+        for _ in 0..VISITS {
+            for _ in 0..MERGES {
+                let Some((lane, node)) = self.lanes.done_in_turn(timeline) else { break };
+                self.lanes.remove(lane, node);
+                self.placer.move_to(node, ANYONE);
+            }
+        }
+    }
+
+    /// Makes every block whose last use is done anyone's.
+    pub(crate) fn merge_done(&mut self, timeline: &(impl Timeline + ?Sized)) {
+        for position in 0..self.lanes.active().len() {
+            let lane = self.lanes.active()[position];
+            let mut at = self.lanes.next(lane, None);
+            while let Some(node) = at {
+                at = self.lanes.next(lane, Some(node));
+                if self.lanes.frontier(node).is_done(timeline) {
+                    self.lanes.remove(lane, node);
+                    self.placer.move_to(node, ANYONE);
+                }
+            }
+        }
+        self.lanes.retire_empty();
+    }
+
+    /// Takes out one page that is free as a whole; its index in the table of pages.
+    pub(crate) fn take_free_page(&mut self) -> Option<u32> {
+        let position = self.spans.iter().rposition(|(_, span)| self.placer.is_span_free(span))?;
+        let (page, span) = self.spans.swap_remove(position);
+        match self.placer.remove_span(span) {
+            Ok(()) => Some(page),
+            Err(span) => {
+                self.spans.push((page, span));
+                None
+            }
+        }
+    }
+
+    /// The frontier after which a block of this size can be placed, if freed blocks make one: the one that seems done the earliest.
+    pub(crate) fn when_fits(&self, units: u32) -> Option<Frontier> {
+        let mut best: Option<(u64, Frontier)> = None;
+        // Blocks next to each other that are all free, and as few of the latest as hold the size.
+        let mut window: VecDeque<(u32, u32)> = VecDeque::new();
+        for (_, span) in &self.spans {
+            let mut sum = 0;
+            window.clear();
+            for (node, size, free) in self.placer.blocks(span) {
+                if !free {
+                    window.clear();
+                    sum = 0;
+                    continue;
+                }
+                window.push_back((node, size));
+                sum += u64::from(size);
+                while let Some((_, first)) = window.front()
+                    && sum - u64::from(*first) >= u64::from(units)
+                {
+                    sum -= u64::from(*first);
+                    window.pop_front();
+                }
+                if sum >= u64::from(units) {
+                    let mut frontier = Frontier::new();
+                    for (node, _) in &window {
+                        self.join(*node, &mut frontier);
+                    }
+                    let latest = latest(&frontier);
+                    if best.as_ref().is_none_or(|(known, _)| latest < *known) {
+                        best = Some((latest, frontier));
+                    }
+                }
+            }
+        }
+        best.map(|(_, frontier)| frontier)
+    }
+
+    /// The units of pages that will be free as a whole once `frontier`, to which what they wait for is added, is done.
+    pub(crate) fn when_pages_empty(&self, frontier: &mut Frontier) -> u64 {
+        let mut units = 0;
+        for (_, span) in &self.spans {
+            if self.placer.blocks(span).all(|(_, _, free)| free) {
+                for (node, size, _) in self.placer.blocks(span) {
+                    units += u64::from(size);
+                    self.join(node, frontier);
+                }
+            }
+        }
+        units
+    }
+
+    fn join(&self, node: u32, frontier: &mut Frontier) {
+        if self.placer.lane(node) != ANYONE {
+            frontier.join(self.lanes.frontier(node));
+        }
+    }
+
+    /// The largest block that is anyone's, and the largest free one of all.
+    pub(crate) fn largest(&self) -> (u32, u32) {
+        let anyone = self.placer.largest(ANYONE);
+        let waiting = self.lanes.active().iter().map(|lane| match *lane {
+            APART => self.lanes.blocks(APART).map(|(node, _)| self.placer.size(node)).max().unwrap_or(0),
+            lane => self.placer.largest(lane),
+        });
+        (anyone, waiting.fold(anyone, u32::max))
+    }
+
+    /// Forgets everything but the counters.
+    pub(crate) fn clear(&mut self) {
+        self.placer = Placer::new();
+        self.lanes = Lanes::new();
+        self.spans.clear();
+    }
+}
+
+/// A number that grows with how late a frontier seems to be done.
+pub(crate) fn latest(frontier: &Frontier) -> u64 {
+    frontier.moments().iter().map(|m| m.seq).fold(frontier.epoch(), u64::max)
+}

@@ -1,0 +1,442 @@
+//! Where in a span of memory a block goes: two-level segregated fit over offsets, in constant time.
+//!
+//! The placer knows numbers only. It works in units, the caller's smallest block and alignment in one; a span has at most
+//! [`Placer::MAX_SPAN`] of them (with units of 256 bytes, a tebibyte), and there may be any number of spans.
+//!
+//! Free blocks are kept in lists by size class, sixteen classes to a power of two, with two levels of bitmaps over them. Blocks of a
+//! span are linked in the order of their offsets, so that a freed block merges with its free neighbours at once. Every block, free
+//! or used, is one node of a table; the node's index and generation are the allocation's key.
+//!
+//! Free blocks live in *lanes*, each with its own lists. Blocks of different lanes never merge. Lane 0 is memory anyone may have;
+//! the pool uses the others for memory that only some may have yet.
+
+use alloc::vec::Vec;
+
+/// No node.
+pub(crate) const NONE: u32 = u32::MAX;
+/// The lane of memory that anyone may have.
+pub(crate) const ANYONE: u32 = 0;
+/// The lane whose blocks merge with nothing: each is kept apart for a reason of its own.
+pub(crate) const APART: u32 = 1;
+/// In place of a lane: the block is in use.
+const USED: u32 = u32::MAX;
+/// In place of a lane: the node holds no block.
+const SPARE: u32 = u32::MAX - 1;
+
+const COLUMN_BITS: u32 = 4;
+const COLUMNS: u32 = 1 << COLUMN_BITS;
+/// Rows used: one for sizes below `COLUMNS`, one for each higher power of two of a `u32`. Tables are rounded up to powers of two.
+const ROWS: usize = 32;
+const CLASSES: usize = ROWS << COLUMN_BITS;
+/// How many blocks of the request's own class are looked at before a larger class is taken.
+const LOOKS: u32 = 4;
+
+/// Names an allocation; a stale key is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockKey {
+    index: u32,
+    generation: u32,
+}
+
+/// A placed block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Names the allocation.
+    pub key: BlockKey,
+    /// The tag of the span it lies in.
+    pub span: u32,
+    /// Where it begins in the span, in units.
+    pub offset: u32,
+    /// Its length, in units.
+    pub size: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Node {
+    offset: u32,
+    size: u32,
+    /// Neighbours by offset.
+    before: u32,
+    after: u32,
+    /// Neighbours in the list of the lane and class, while free. `next` also links spare nodes.
+    previous: u32,
+    next: u32,
+    lane: u32,
+    generation: u32,
+    span: u32,
+}
+
+/// One lane's free lists.
+#[derive(Clone)]
+struct Lists {
+    rows: u32,
+    columns: [u32; ROWS],
+    heads: [u32; CLASSES],
+}
+
+impl Lists {
+    const EMPTY: Self = Self { rows: 0, columns: [0; ROWS], heads: [NONE; CLASSES] };
+}
+
+/// The class of a block of this size: the largest class whose smallest block is no larger.
+#[inline(always)]
+fn class_of(size: u32) -> u32 {
+    if size < COLUMNS {
+        size
+    } else {
+        let log = 31 - size.leading_zeros();
+        ((log - COLUMN_BITS + 1) << COLUMN_BITS) | ((size >> (log - COLUMN_BITS)) & (COLUMNS - 1))
+    }
+}
+
+/// Places blocks in spans.
+///
+/// ```
+/// use trunnion_memory_pools::placer::Placer;
+/// let mut placer = Placer::new();
+/// placer.add_span(7, 1000);
+/// let a = placer.allocate(600).unwrap();
+/// assert_eq!((a.span, a.offset), (7, 400));
+/// assert!(placer.allocate(600).is_none());
+/// assert!(placer.free(a.key));
+/// assert!(!placer.free(a.key), "a stale key is noticed");
+/// ```
+pub struct Placer {
+    nodes: Vec<Node>,
+    spare: u32,
+    /// The lists of [`ANYONE`], apart so that a bare placer finds them without a look at a table.
+    anyone: Lists,
+    /// The lists of the other lanes, from [`APART`].
+    others: Vec<Lists>,
+}
+
+impl core::fmt::Debug for Placer {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Placer").field("nodes", &self.nodes.len()).field("lanes", &(self.others.len() + 1)).finish()
+    }
+}
+
+impl Default for Placer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Placer {
+    /// The most units a span has.
+    pub const MAX_SPAN: u32 = u32::MAX;
+
+    /// A placer without spans.
+    pub fn new() -> Self {
+        Self { nodes: Vec::new(), spare: NONE, anyone: Lists::EMPTY, others: alloc::vec![Lists::EMPTY] }
+    }
+
+    /// Adds a span of `size` units, free, under a tag the caller chooses; its key is for [`remove_span`](Self::remove_span).
+    /// A span without units holds nothing.
+    pub fn add_span(&mut self, tag: u32, size: u32) -> SpanKey {
+        let root = self.new_node(Node {
+            offset: 0,
+            size,
+            before: NONE,
+            after: NONE,
+            previous: NONE,
+            next: NONE,
+            lane: ANYONE,
+            generation: 0,
+            span: tag,
+        });
+        self.link(root, ANYONE);
+        SpanKey(root)
+    }
+
+    /// Whether nothing in the span is in use.
+    pub fn is_span_free(&self, span: &SpanKey) -> bool {
+        let root = &self.nodes[span.0 as usize];
+        root.lane == ANYONE && root.after == NONE
+    }
+
+    /// Removes a span.
+    ///
+    /// # Errors
+    /// The key, when something in the span is in use.
+    pub fn remove_span(&mut self, span: SpanKey) -> Result<(), SpanKey> {
+        if !self.is_span_free(&span) {
+            return Err(span);
+        }
+        self.unlink(span.0, ANYONE);
+        self.spare_node(span.0);
+        Ok(())
+    }
+
+    /// Places `size` units, at least 1; `None` where no span has them in one piece. Constant time.
+    #[inline]
+    pub fn allocate(&mut self, size: u32) -> Option<Block> {
+        let free = self.find(ANYONE, size)?;
+        let index = self.take(free, ANYONE, size);
+        let node = &self.nodes[index as usize];
+        Some(Block {
+            key: BlockKey { index, generation: node.generation },
+            span: node.span,
+            offset: node.offset,
+            size: node.size,
+        })
+    }
+
+    /// Frees an allocation; false for a key that is none. Constant time.
+    #[inline]
+    pub fn free(&mut self, key: BlockKey) -> bool {
+        match self.nodes.get(key.index as usize) {
+            Some(node) if node.generation == key.generation && node.lane == USED => {
+                self.put(key.index, ANYONE);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The largest free block, in units. Takes time with the number of free blocks of the largest class.
+    pub fn largest_free(&self) -> u32 {
+        self.largest(ANYONE)
+    }
+
+    // ---- lanes, for the pool
+
+    /// Makes sure that the lane exists.
+    pub(crate) fn ensure_lane(&mut self, lane: u32) {
+        if self.others.len() < lane as usize {
+            self.others.resize(lane as usize, Lists::EMPTY);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lane(&self, index: u32) -> u32 {
+        self.nodes[index as usize].lane
+    }
+
+    #[inline]
+    pub(crate) fn size(&self, index: u32) -> u32 {
+        self.nodes[index as usize].size
+    }
+
+    #[inline]
+    pub(crate) fn offset(&self, index: u32) -> u32 {
+        self.nodes[index as usize].offset
+    }
+
+    #[inline]
+    pub(crate) fn span(&self, index: u32) -> u32 {
+        self.nodes[index as usize].span
+    }
+
+    /// How many nodes there are, spare ones included.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The blocks of a span in the order of their offsets: index, size, and whether the block is free.
+    pub(crate) fn blocks(&self, span: &SpanKey) -> impl Iterator<Item = (u32, u32, bool)> + '_ {
+        let mut at = span.0;
+        core::iter::from_fn(move || {
+            let node = self.nodes.get(at as usize)?;
+            let index = core::mem::replace(&mut at, node.after);
+            Some((index, node.size, node.lane != USED))
+        })
+    }
+
+    /// A free block of the lane that holds `size`: one of the own class if one of the first few does, else one of a larger class.
+    #[inline]
+    pub(crate) fn find(&self, lane: u32, size: u32) -> Option<u32> {
+        let lists = self.lists(lane);
+        if let Some(tight) = self.find_in_class(lists, size, LOOKS) {
+            return Some(tight);
+        }
+        // Every block of the next class holds the size; the highest class a size has isn't the last of the table.
+        let class = class_of(size) + 1;
+        let row = (class >> COLUMN_BITS) as usize % ROWS;
+        let mut columns = lists.columns[row] & (!0 << (class & (COLUMNS - 1)));
+        let mut row = row as u32;
+        if columns == 0 {
+            let rows = lists.rows & (!1 << row);
+            if rows == 0 {
+                return None;
+            }
+            row = rows.trailing_zeros();
+            columns = lists.columns[row as usize % ROWS];
+        }
+        Some(lists.heads[((row << COLUMN_BITS) | columns.trailing_zeros()) as usize % CLASSES])
+    }
+
+    /// A free block of the lane that holds `size`, if there is any. Takes time with the number of free blocks of the size's class.
+    pub(crate) fn find_any(&self, lane: u32, size: u32) -> Option<u32> {
+        self.find(lane, size).or_else(|| self.find_in_class(self.lists(lane), size, u32::MAX))
+    }
+
+    #[inline(always)]
+    fn find_in_class(&self, lists: &Lists, size: u32, looks: u32) -> Option<u32> {
+        let mut at = lists.heads[class_of(size) as usize % CLASSES];
+        for _ in 0..looks {
+            let node = self.nodes.get(at as usize)?;
+            if node.size >= size {
+                return Some(at);
+            }
+            at = node.next;
+        }
+        None
+    }
+
+    pub(crate) fn largest(&self, lane: u32) -> u32 {
+        let lists = self.lists(lane);
+        if lists.rows == 0 {
+            return 0;
+        }
+        let row = 31 - lists.rows.leading_zeros();
+        let column = 31 - lists.columns[row as usize % ROWS].leading_zeros();
+        let mut at = lists.heads[((row << COLUMN_BITS) | column) as usize % CLASSES];
+        let mut largest = 0;
+        while let Some(node) = self.nodes.get(at as usize) {
+            largest = largest.max(node.size);
+            at = node.next;
+        }
+        largest
+    }
+
+    /// Takes `size` units of a free block, which has as many: the block itself, or its end, so that what is left stays where it is
+    /// in its lane. The answer is the block in use.
+    #[inline]
+    pub(crate) fn take(&mut self, index: u32, lane: u32, size: u32) -> u32 {
+        self.unlink(index, lane);
+        let node = &mut self.nodes[index as usize];
+        let whole = *node;
+        if whole.size <= size {
+            node.lane = USED;
+            node.generation = whole.generation.wrapping_add(1);
+            return index;
+        }
+        node.size = whole.size - size;
+        self.link(index, lane);
+        let taken = self.new_node(Node {
+            offset: whole.offset + (whole.size - size),
+            size,
+            before: index,
+            lane: USED,
+            ..whole
+        });
+        self.nodes[index as usize].after = taken;
+        if whole.after != NONE {
+            self.nodes[whole.after as usize].before = taken;
+        }
+        taken
+    }
+
+    /// Frees a used block into a lane and merges it with neighbours there. The answer is the block it became part of, which is the
+    /// neighbour before it where that merged, and the neighbour after it where that was absorbed.
+    #[inline]
+    pub(crate) fn put(&mut self, index: u32, lane: u32) -> (u32, u32) {
+        let Node { before, after, size, .. } = self.nodes[index as usize];
+        let (mut merged, mut absorbed) = (size, NONE);
+        let (mut index, mut end) = (index, after);
+        if lane != APART {
+            if let Some(node) = self.nodes.get(after as usize)
+                && node.lane == lane
+            {
+                (merged, end, absorbed) = (merged + node.size, node.after, after);
+                self.unlink(after, lane);
+                self.spare_node(after);
+            }
+            if let Some(node) = self.nodes.get(before as usize)
+                && node.lane == lane
+            {
+                merged += node.size;
+                self.unlink(before, lane);
+                self.spare_node(index);
+                index = before;
+            }
+        }
+        if end != after || index == before {
+            self.nodes[index as usize].after = end;
+            if let Some(node) = self.nodes.get_mut(end as usize) {
+                node.before = index;
+            }
+        }
+        self.nodes[index as usize].size = merged;
+        self.link(index, lane);
+        (index, absorbed)
+    }
+
+    /// Moves a free block to another lane.
+    pub(crate) fn move_to(&mut self, index: u32, lane: u32) {
+        self.unlink(index, self.lane(index));
+        self.put(index, lane);
+    }
+
+    #[inline(always)]
+    fn lists(&self, lane: u32) -> &Lists {
+        if lane == ANYONE { &self.anyone } else { &self.others[lane as usize - 1] }
+    }
+
+    #[inline(always)]
+    fn new_node(&mut self, node: Node) -> u32 {
+        if let Some(known) = self.nodes.get_mut(self.spare as usize) {
+            let index = core::mem::replace(&mut self.spare, known.next);
+            // The generation goes on, so that keys of former tenants stay stale.
+            *known = Node { generation: known.generation.wrapping_add(1), ..node };
+            return index;
+        }
+        self.nodes.push(node);
+        (self.nodes.len() - 1) as u32
+    }
+
+    #[inline(always)]
+    fn spare_node(&mut self, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        node.lane = SPARE;
+        node.next = core::mem::replace(&mut self.spare, index);
+    }
+
+    #[inline(always)]
+    fn link(&mut self, index: u32, lane: u32) {
+        let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
+        let node = &mut self.nodes[index as usize];
+        let class = class_of(node.size);
+        let row = (class >> COLUMN_BITS) as usize % ROWS;
+        let head = core::mem::replace(&mut lists.heads[class as usize % CLASSES], index);
+        node.lane = lane;
+        node.previous = NONE;
+        node.next = head;
+        lists.columns[row] |= 1 << (class & (COLUMNS - 1));
+        lists.rows |= 1 << row;
+        if head != NONE {
+            self.nodes[head as usize].previous = index;
+        }
+    }
+
+    #[inline(always)]
+    fn unlink(&mut self, index: u32, lane: u32) {
+        let Node { size, previous, next, .. } = self.nodes[index as usize];
+        if next != NONE {
+            self.nodes[next as usize].previous = previous;
+        }
+        if previous != NONE {
+            self.nodes[previous as usize].next = next;
+            return;
+        }
+        let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
+        let class = class_of(size);
+        lists.heads[class as usize % CLASSES] = next;
+        if next == NONE {
+            let row = (class >> COLUMN_BITS) as usize % ROWS;
+            lists.columns[row] &= !(1 << (class & (COLUMNS - 1)));
+            if lists.columns[row] == 0 {
+                lists.rows &= !(1 << row);
+            }
+        }
+    }
+}
+
+/// Names a span.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SpanKey(u32);
+
+#[cfg(test)]
+#[path = "placer_tests.rs"]
+mod tests;

@@ -1,0 +1,242 @@
+//! The doubles: a storage that counts and can refuse, and a device whose progress the test decides.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use trunnion_memory_pools::{MemoryPools, PageId, PoolsConfig, Pressure, Request, Storage, StorageError};
+use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::id::{MemoryId, StreamId};
+use trunnion_runtime_core::report::{PoolKind, ReportScope};
+use trunnion_runtime_core::timeline::{Frontier, Moment, Timeline};
+
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+
+/// A page of the counting storage.
+#[derive(Debug)]
+pub struct Page {
+    pub number: u64,
+    pub size: u64,
+}
+
+/// Counts pages, panics on a double release, refuses as told.
+pub struct Counting {
+    live: HashSet<u64>,
+    next: u64,
+    pub bytes: u64,
+    pub capacity: u64,
+    pub asked: u64,
+    /// Refuses the request of this number, counted from 1, and says whether for lack of memory.
+    pub refuse: Option<(u64, bool)>,
+    pub max_page: u64,
+}
+
+impl Counting {
+    pub fn new() -> Self {
+        Self { live: HashSet::new(), next: 0, bytes: 0, capacity: u64::MAX, asked: 0, refuse: None, max_page: 1 << 40 }
+    }
+
+    pub fn pages(&self) -> usize {
+        self.live.len()
+    }
+}
+
+impl Storage for Counting {
+    type Page = Page;
+
+    fn allocate(&mut self, size: u64, _: PoolKind) -> Result<Page, StorageError> {
+        self.asked += 1;
+        assert!(size > 0 && size.is_multiple_of(self.alignment()), "{size}");
+        if let Some((at, out_of_memory)) = self.refuse
+            && at == self.asked
+        {
+            return Err(StorageError { message: "told to refuse".into(), out_of_memory });
+        }
+        if self.bytes + size > self.capacity {
+            return Err(StorageError { message: "the device is full".into(), out_of_memory: true });
+        }
+        self.bytes += size;
+        self.next += 1;
+        self.live.insert(self.next);
+        Ok(Page { number: self.next, size })
+    }
+
+    fn release(&mut self, page: Page) {
+        assert!(self.live.remove(&page.number), "page {} was released twice", page.number);
+        self.bytes -= page.size;
+    }
+
+    fn alignment(&self) -> u64 {
+        256
+    }
+
+    fn max_page(&self) -> u64 {
+        self.max_page
+    }
+
+    fn driver_free(&self) -> Option<u64> {
+        (self.capacity != u64::MAX).then(|| self.capacity - self.bytes)
+    }
+}
+
+/// A device that does what it is told when it is told.
+#[derive(Default)]
+pub struct Device {
+    seq: u64,
+    issued: HashMap<StreamId, Vec<u64>>,
+    done: HashMap<StreamId, u64>,
+    /// What a stream has waited for of another.
+    waited: HashMap<(StreamId, StreamId), u64>,
+    /// Questions asked, to see that a request asks few.
+    pub questions: RefCell<u64>,
+}
+
+impl Device {
+    /// Issues an operation.
+    pub fn issue(&mut self, stream: StreamId) -> Moment {
+        self.seq += 1;
+        self.issued.entry(stream).or_default().push(self.seq);
+        Moment { stream, seq: self.seq }
+    }
+
+    /// The latest number given out.
+    pub fn now(&self) -> u64 {
+        self.seq
+    }
+
+    /// Finishes a stream's operations up to a number.
+    pub fn finish(&mut self, stream: StreamId, seq: u64) {
+        let done = self.done.entry(stream).or_default();
+        *done = (*done).max(seq);
+    }
+
+    /// Finishes every stream's operations up to a number.
+    pub fn finish_all(&mut self, seq: u64) {
+        for stream in self.issued.keys().copied().collect::<Vec<_>>() {
+            self.finish(stream, seq);
+        }
+    }
+
+    /// Finishes a frontier.
+    pub fn finish_frontier(&mut self, frontier: &Frontier) {
+        self.finish_all(frontier.epoch());
+        for at in frontier.moments() {
+            self.finish(at.stream, at.seq);
+        }
+    }
+
+    /// Lets a stream wait for a moment.
+    pub fn wait(&mut self, stream: StreamId, at: Moment) {
+        let known = self.waited.entry((stream, at.stream)).or_default();
+        *known = (*known).max(at.seq);
+    }
+}
+
+impl Timeline for Device {
+    fn is_done(&self, at: Moment) -> bool {
+        *self.questions.borrow_mut() += 1;
+        self.done.get(&at.stream).is_some_and(|done| *done >= at.seq)
+    }
+
+    fn is_epoch_done(&self, epoch: u64) -> bool {
+        *self.questions.borrow_mut() += 1;
+        self.issued.iter().all(|(stream, issued)| {
+            let done = self.done.get(stream).copied().unwrap_or(0);
+            issued[..issued.partition_point(|seq| *seq <= epoch)].last().is_none_or(|last| done >= *last)
+        })
+    }
+
+    fn is_ordered_after(&self, stream: StreamId, at: Moment) -> bool {
+        stream == at.stream || self.waited.get(&(stream, at.stream)).is_some_and(|seq| *seq >= at.seq)
+    }
+}
+
+/// Pools with their storage and device.
+pub struct Rig {
+    pub pools: MemoryPools<Counting>,
+    pub storage: Counting,
+    pub device: Device,
+    generations: Vec<u32>,
+    vacant: Vec<u32>,
+}
+
+pub fn stream(number: u64) -> StreamId {
+    StreamId::from_raw(number)
+}
+
+pub fn frontier(moments: &[Moment]) -> Frontier {
+    let mut frontier = Frontier::new();
+    moments.iter().for_each(|at| frontier.add(*at));
+    frontier
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        Self::with(PoolsConfig { page_size_min: MIB, page_size_max: 64 * MIB, ..PoolsConfig::default() })
+    }
+
+    pub fn with(config: PoolsConfig) -> Self {
+        Self {
+            pools: MemoryPools::new(config),
+            storage: Counting::new(),
+            device: Device::default(),
+            generations: Vec::new(),
+            vacant: Vec::new(),
+        }
+    }
+
+    pub fn try_reserve(&mut self, size: u64, stream: StreamId, mode: AllocationMode) -> Result<MemoryId, Pressure> {
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.generations.push(0);
+            self.generations.len() as u32 - 1
+        });
+        self.generations[index as usize] += 1;
+        let memory = MemoryId { index, generation: self.generations[index as usize] };
+        let request = Request { memory, size, stream, mode };
+        let result = self.pools.reserve(&mut self.storage, &request, &self.device);
+        self.check();
+        match result {
+            Ok(()) => Ok(memory),
+            Err(pressure) => {
+                assert!(self.pools.place(memory).is_none(), "a refused request has no place");
+                self.vacant.push(index);
+                Err(pressure)
+            }
+        }
+    }
+
+    pub fn reserve(&mut self, size: u64, stream: StreamId) -> MemoryId {
+        self.try_reserve(size, stream, AllocationMode::Auto).expect("memory")
+    }
+
+    pub fn free(&mut self, memory: MemoryId, moments: &[Moment]) {
+        assert!(self.pools.free(&mut self.storage, memory, frontier(moments), &self.device));
+        assert!(self.pools.place(memory).is_none());
+        self.vacant.push(memory.index);
+        self.check();
+    }
+
+    pub fn cleanup(&mut self) {
+        self.pools.cleanup(&mut self.storage, &self.device);
+        self.check();
+    }
+
+    /// Page, offset and size of an allocation.
+    pub fn place(&self, memory: MemoryId) -> (PageId, u64, u64) {
+        let place = self.pools.place(memory).expect("live memory has a place");
+        assert!(place.offset + place.size <= place.page.size);
+        (place.page_id, place.offset, place.size)
+    }
+
+    /// The report's sums agree with each other, with the usage and with the storage.
+    pub fn check(&self) {
+        let report = self.pools.report(ReportScope::Device);
+        for pool in &report.pools {
+            assert_eq!(pool.reserved, pool.live + pool.padding + pool.free);
+            assert!(pool.largest_free <= pool.free, "{pool:?}");
+            assert!(pool.peak_live >= pool.live && pool.peak_reserved >= pool.reserved);
+        }
+        assert_eq!(report.usage(), self.pools.usage());
+        assert_eq!(report.total().reserved, self.storage.bytes);
+        assert_eq!(report.total().pages, self.storage.pages() as u64);
+    }
+}

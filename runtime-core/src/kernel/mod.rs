@@ -1,0 +1,211 @@
+//! Kernels: what a device runs.
+//!
+//! The runtime compiles kernels but has no kernel language: a [`Kernel`] says what it is called, what it touches, and gives the best
+//! source it has for a device. [`SourceKernel`] is the ready one. `Client::prepare` turns a kernel into a [`KernelHandle`], which can be launched.
+
+mod arguments;
+mod interface;
+mod source;
+mod workgroup;
+
+pub use arguments::{Args, INLINE_BUFFERS, MAX_PARAMETERS};
+pub use interface::{BufferInterface, HostUse, Interface};
+pub use source::{HostFunction, Source, SourceKernel};
+pub use workgroup::{HostBindings, Workgroup};
+
+use crate::error::{Error, Resource, Result, SourceForm};
+use crate::id::ServiceId;
+use crate::properties::{DeviceProperties, Limits, Target};
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::hash::{Hash, Hasher};
+use core::sync::atomic::Ordering;
+
+/// Tells kernels apart in the cache of compiled code: kernels with the same id are compiled once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KernelId(u128);
+
+impl KernelId {
+    /// An id that depends on `content` alone.
+    pub fn of(content: &impl Hash) -> Self {
+        // Two independent 64-bit FNV-1a hashes: stable across runs, which the standard library's hasher does not promise.
+        struct Fnv(u64);
+        impl Hasher for Fnv {
+            fn finish(&self) -> u64 {
+                self.0
+            }
+            fn write(&mut self, bytes: &[u8]) {
+                for byte in bytes {
+                    self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
+                }
+            }
+        }
+        let [mut a, mut b] = [Fnv(0xCBF2_9CE4_8422_2325), Fnv(0x6C62_272E_07BB_0142)];
+        content.hash(&mut a);
+        b.write_u8(0x5A);
+        content.hash(&mut b);
+        Self(u128::from(a.finish()) << 64 | u128::from(b.finish()))
+    }
+
+    /// An id no other kernel of this process has, for kernels whose content cannot be looked at.
+    pub fn unique() -> Self {
+        static NEXT: crate::sync::AtomicU64 = crate::sync::AtomicU64::new(1);
+        Self(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+/// Something a device can run. Implement it to bring a kernel language; [`SourceKernel`] is the implementation for ready sources.
+pub trait Kernel: Send + Sync + 'static {
+    /// What logs and errors call it; the entry point of a text or binary source.
+    fn name(&self) -> &str;
+
+    /// What the cache of compiled code knows it by. Kernels that differ in source, interface or workgroup size MUST differ here.
+    fn id(&self) -> KernelId;
+
+    /// Invocations in a workgroup, by axis.
+    fn workgroup_size(&self) -> [u32; 3];
+
+    /// What it touches.
+    fn interface(&self) -> Interface;
+
+    /// The best source it has for the device; `None` when it has none the device takes.
+    fn source(&self, target: &Target<'_>) -> Option<Source>;
+
+    /// The forms it could give, for errors.
+    fn forms(&self) -> Vec<SourceForm> {
+        Vec::new()
+    }
+}
+
+/// Reads a kernel on the caller's thread, without the device: handed out by a server when it starts.
+pub trait KernelReader: Send + Sync {
+    /// The sources the device takes, best first.
+    fn takes(&self) -> &[SourceForm];
+
+    /// The interface of the kernel, taken from its source where that can be read, else as declared.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] or [`Error::InvalidKernel`] where the source is wrong or contradicts what is declared.
+    fn read(&self, kernel: &dyn Kernel, source: &Source) -> Result<Interface>;
+}
+
+/// The reader of a device that takes sources it cannot look into: the declared interface counts.
+#[derive(Clone, Debug)]
+pub struct DeclaredInterface(pub Vec<SourceForm>);
+
+impl KernelReader for DeclaredInterface {
+    fn takes(&self) -> &[SourceForm] {
+        &self.0
+    }
+
+    fn read(&self, kernel: &dyn Kernel, _: &Source) -> Result<Interface> {
+        Ok(kernel.interface())
+    }
+}
+
+/// A kernel that was checked against a device and can be launched there. Cheap to clone.
+#[derive(Clone)]
+pub struct KernelHandle(Arc<Prepared>);
+
+struct Prepared {
+    kernel: Arc<dyn Kernel>,
+    name: String,
+    source: Source,
+    interface: Interface,
+    workgroup: [u32; 3],
+    service: ServiceId,
+    slot: u32,
+}
+
+impl KernelHandle {
+    /// What errors and logs call it.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The kernel it was made from.
+    pub fn kernel(&self) -> &Arc<dyn Kernel> {
+        &self.0.kernel
+    }
+
+    /// The source it gave for the device.
+    pub fn source(&self) -> &Source {
+        &self.0.source
+    }
+
+    /// What it touches.
+    pub fn interface(&self) -> &Interface {
+        &self.0.interface
+    }
+
+    /// Invocations in a workgroup, by axis.
+    pub fn workgroup_size(&self) -> [u32; 3] {
+        self.0.workgroup
+    }
+
+    /// The server it was prepared for.
+    pub fn service(&self) -> ServiceId {
+        self.0.service
+    }
+
+    /// Its place among the kernels of its server, dense from 0: tables of compiled code may be indexed by it.
+    pub fn slot(&self) -> u32 {
+        self.0.slot
+    }
+
+    /// Checks a kernel against a device; what is answered makes the handle with its slot.
+    ///
+    /// # Errors
+    /// [`Error::NoSource`], [`Error::TooManyResources`], [`Error::InvalidKernel`], or what the reader answers.
+    pub fn prepare(
+        kernel: Arc<dyn Kernel>,
+        properties: &DeviceProperties,
+        reader: &dyn KernelReader,
+        service: ServiceId,
+    ) -> Result<impl FnOnce(u32) -> Self + use<>> {
+        let name = kernel.name().to_string();
+        let target = Target { properties, takes: reader.takes() };
+        let source = kernel.source(&target).filter(|source| reader.takes().contains(&source.form()));
+        let Some(source) = source else {
+            let (backend, takes) = (properties.info.device.backend, reader.takes().to_vec());
+            return Err(Error::NoSource { kernel: name, backend, has: kernel.forms(), takes });
+        };
+        let interface = reader.read(&*kernel, &source)?;
+        let workgroup = kernel.workgroup_size();
+        check_resources(&name, workgroup, &interface, &properties.limits)?;
+        Ok(move |slot| Self(Arc::new(Prepared { kernel, name, source, interface, workgroup, service, slot })))
+    }
+}
+
+impl fmt::Debug for KernelHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KernelHandle(`{}`, slot {} of {})", self.name(), self.slot(), self.service())
+    }
+}
+
+fn check_resources(name: &str, workgroup: [u32; 3], interface: &Interface, limits: &Limits) -> Result<()> {
+    if workgroup.contains(&0) {
+        return Err(Error::InvalidKernel { kernel: name.into(), why: alloc::format!("workgroup size {workgroup:?} has a zero") });
+    }
+    if let Some(index) = interface.buffers.iter().position(|b| !b.host.fits(b.access)) {
+        let BufferInterface { access, host, .. } = interface.buffers[index];
+        let why = alloc::format!("buffer {index} is declared {access:?} and used as {}", host.name());
+        return Err(Error::InvalidKernel { kernel: name.into(), why });
+    }
+    let axes = [Resource::WorkgroupSizeX, Resource::WorkgroupSizeY, Resource::WorkgroupSizeZ];
+    let invocations = workgroup.iter().map(|n| u64::from(*n)).fold(1, u64::saturating_mul);
+    let asked = (0..3).map(|i| (axes[i], u64::from(workgroup[i]), u64::from(limits.max_workgroup[i]))).chain([
+        (Resource::Invocations, invocations, u64::from(limits.max_invocations)),
+        (Resource::SharedMemory, u64::from(interface.shared), u64::from(limits.max_shared)),
+        (Resource::Buffers, interface.buffers.len() as u64, u64::from(limits.max_buffers)),
+        (Resource::Parameters, u64::from(interface.parameters), u64::from(limits.max_parameters).min(MAX_PARAMETERS as u64)),
+    ]);
+    for (resource, requested, max) in asked {
+        if requested > max {
+            return Err(Error::TooManyResources { kernel: name.into(), resource, requested, max });
+        }
+    }
+    Ok(())
+}

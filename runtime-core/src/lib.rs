@@ -1,0 +1,37 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+// What everything is named and measured by.
+pub mod access;
+pub mod allocation;
+pub mod elem;
+pub mod error;
+pub mod failure;
+pub mod id;
+pub mod layout;
+pub mod report;
+pub mod sync;
+pub mod timeline;
+
+// What a program holds.
+pub mod bytes;
+pub mod client;
+pub mod grid;
+pub mod handle;
+pub mod kernel;
+pub mod stream;
+
+// What a device is.
+pub mod backend;
+pub mod promise;
+pub mod properties;
+pub mod server;
+
+// How the two meet.
+pub mod executor;
+pub mod platform;
+pub mod service;

@@ -1,0 +1,335 @@
+//! What a client talks to: the [`Server`] trait, and the capability traits a server hands out.
+//!
+//! A server belongs to one device. Its executor calls it from any thread, one at a time, in the order in which operations were accepted;
+//! [`Server::enter`] tells it when the thread changes. The contract, for whoever writes one:
+//!
+//! - Every operation carries its [`Moment`]. Numbers increase from call to call; a stream's operations MUST take effect in their order,
+//!   and operations of different streams in an order that respects the bytes they touch: a read sees every write accepted before it.
+//! - An operation MUST NOT block on the device. It is encoded, or put aside until it can be; `poll` tells when a moment is done.
+//! - An operation that fails, at once or later, MUST leave its cause on every byte it would have written. An operation that reads such
+//!   bytes is skipped and hands the cause on. `read`, `check` name each cause once.
+//! - A handle given by reference is only borrowed. A server that puts an operation aside MUST keep clones of its handles until the
+//!   operation is with the driver, and MUST NOT reuse memory before the work that touches it is done.
+//! - Nothing may panic on bad input: the client has checked what can be known on the caller's thread, the rest is a failure on the bytes.
+//! - Wakers and promises are collected and woken by the executor after `leave`, never inside a call.
+
+use crate::access::Access;
+use crate::allocation::AllocationMode;
+use crate::bytes::Bytes;
+use crate::error::{Error, Result};
+use crate::executor::{Notifier, Wakers};
+use crate::grid::Grid;
+use crate::handle::Handle;
+use crate::id::{MemoryId, StreamId};
+use crate::kernel::KernelHandle;
+use crate::layout::Rows;
+use crate::platform::Deadline;
+use crate::promise::Promise;
+use crate::report::{MemoryReport, MemoryUsage, ReportScope};
+use crate::timeline::Moment;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::fmt;
+use core::task::{Poll, Waker};
+
+/// What a client talks to. See the module's head for the contract.
+pub trait Server: Send + 'static {
+    /// Itself, for those who know its type; a server around a server answers the one inside.
+    fn as_any(&mut self) -> &mut dyn Any;
+
+    /// Called once before anything else. Whatever learns that the hardware has finished something calls the notifier, from any thread;
+    /// [`progress`](Self::progress) follows.
+    fn start(&mut self, notifier: Notifier);
+
+    /// The calls that follow come from another thread than the last ones.
+    ///
+    /// Equivalent to: the place for `cuCtxSetCurrent`.
+    fn enter(&mut self) {}
+
+    /// Looks what the hardware has finished: completes moments, submits what waited for that, goes on with streams that were put aside.
+    fn progress(&mut self);
+
+    /// The caller is about to release the device: the wakers to wake after that.
+    fn leave(&mut self) -> Wakers;
+
+    /// A call panicked and was caught; `seq` is the operation's number.
+    fn panicked(&mut self, seq: u64, message: &str);
+
+    /// The fault of the device itself, once there is one. Everything pending has then been answered with it.
+    fn fault(&self) -> Option<&Error>;
+
+    /// Counts what was completed: a blocking call's deadline starts again when it changes.
+    fn completions(&self) -> u64;
+
+    /// Reserves memory for a new allocation. On failure the cause lies on all of it.
+    ///
+    /// Equivalent to: `cuMemAllocAsync`; `vkAllocateMemory` and `vkBindBufferMemory`; `create_buffer`.
+    fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode);
+
+    /// Nobody holds the allocation any more.
+    ///
+    /// Equivalent to: `cuMemFreeAsync`.
+    fn free(&mut self, memory: MemoryId);
+
+    /// Writes host bytes into device memory, replacing it.
+    ///
+    /// Equivalent to: `cuMemcpyHtoDAsync`, `cuMemcpy2DAsync`; `vkCmdCopyBuffer` from staging; `write_buffer`.
+    fn write(&mut self, at: Moment, target: &Region, data: Payload);
+
+    /// Reads device memory, each region into bytes of its own without gaps. The promise is given when the bytes are there, or with the
+    /// failures that lie on them.
+    ///
+    /// Equivalent to: `cuMemcpyDtoHAsync`; `vkCmdCopyBuffer` to staging; `map_async`.
+    fn read(&mut self, at: Moment, sources: &[Region], into: Promise<Vec<Bytes>>);
+
+    /// Copies on the device. The regions hold equally many bytes and do not overlap.
+    ///
+    /// Equivalent to: `cuMemcpyDtoDAsync`; `vkCmdCopyBuffer`; `copy_buffer_to_buffer`.
+    fn copy(&mut self, at: Moment, source: &Region, target: &Region);
+
+    /// Fills with a repeated pattern, whose length divides the range's.
+    ///
+    /// Equivalent to: `cuMemsetD8Async` and its like; `vkCmdFillBuffer`; `clear_buffer`.
+    fn fill(&mut self, at: Moment, target: &Handle, pattern: Pattern);
+
+    /// Runs a kernel. The arguments fit the kernel's interface and the device's limits.
+    ///
+    /// Equivalent to: `cuLaunchKernel`; `vkCmdDispatch`; `dispatch_workgroups`.
+    fn launch(&mut self, at: Moment, launch: &Launch<'_>);
+
+    /// An operation without effect: done when the stream's work before it is.
+    ///
+    /// Equivalent to: `cuEventRecord`.
+    fn mark(&mut self, at: Moment);
+
+    /// What the stream does next comes after this.
+    ///
+    /// Equivalent to: `cuStreamWaitEvent`; a wait on a timeline semaphore.
+    fn wait(&mut self, at: Moment, until: Until);
+
+    /// Hands everything queued on the stream to the driver.
+    ///
+    /// # Errors
+    /// The device's fault, no failure of an operation.
+    fn flush(&mut self, stream: StreamId) -> Result<()>;
+
+    /// Whether a moment is done; else the waker is kept and woken when it is.
+    fn poll(&mut self, at: Moment, waker: &Waker) -> Poll<Result<()>>;
+
+    /// Gives the promise when the moment is done.
+    fn signal(&mut self, at: Moment, promise: Promise<()>);
+
+    /// The failures that lie on bytes now, each once.
+    ///
+    /// # Errors
+    /// The one failure or [`Error::Several`].
+    fn check(&mut self, targets: &[Handle]) -> Result<()>;
+
+    /// Compiles a kernel unless that was done; a failure is kept and answered again.
+    ///
+    /// # Errors
+    /// [`Error::Compile`], or the device's fault.
+    fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds) -> Result<()>;
+
+    /// What the cache of compiled code did.
+    fn compile_statistics(&self) -> CompileStatistics {
+        CompileStatistics::default()
+    }
+
+    /// Ends the server: waits until the deadline for what the driver has, abandons the rest and says how many operations that was. Every
+    /// promise and waker is answered. Memory goes back to the driver.
+    fn shutdown(&mut self, deadline: &Deadline) -> usize;
+
+    /// Control over the device's memory.
+    fn memory(&mut self) -> Option<&mut dyn MemoryServer> {
+        None
+    }
+
+    /// Access to device memory from outside the runtime, in place.
+    fn access(&mut self) -> Option<&mut dyn AccessServer> {
+        None
+    }
+}
+
+/// A capability: reports about the device's memory, and its cleaning up.
+pub trait MemoryServer {
+    /// The few numbers asked for often, kept as the pools work.
+    fn usage(&self) -> MemoryUsage;
+
+    /// Pool by pool.
+    fn report(&self, scope: ReportScope) -> MemoryReport;
+
+    /// Returns every free page to the driver.
+    ///
+    /// Equivalent to: `cuMemPoolTrimTo(0)`.
+    ///
+    /// # Errors
+    /// The device's fault.
+    fn cleanup(&mut self) -> Result<()>;
+}
+
+/// A capability: somebody outside the runtime uses device memory in place, ordered like an operation.
+pub trait AccessServer {
+    /// Asks for a range. The promise is given when everything the access must come after is done; from then until
+    /// [`close`](Self::close) everything that must come after the access waits for it. `at` is on a stream of the access's own.
+    fn open(&mut self, at: Moment, target: &Handle, access: Access, granted: Promise<Grant>);
+
+    /// The access is over, granted or not. With a failure, the bytes it would have written are marked with it.
+    fn close(&mut self, at: Moment, failure: Option<Error>);
+}
+
+/// What an access is given: the backend's own resource, and the bytes themselves where the host can reach them.
+#[derive(Clone)]
+pub struct Grant {
+    /// The backend's resource, of a type it documents; the range is inside it. Shared, so that a grant can be cloned.
+    pub resource: alloc::sync::Arc<dyn Any + Send + Sync>,
+    /// The bytes of the range.
+    pub host: Option<alloc::sync::Arc<dyn HostMemory>>,
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant").field("host", &self.host.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// Device memory the host can reach, while an access to it is granted. Offsets are from the start of the range granted.
+pub trait HostMemory: Send + Sync {
+    /// Copies out. `into` MUST lie within the range granted; what does not is left as it was.
+    fn read(&self, offset: u64, into: &mut [u8]);
+
+    /// Copies in; without effect where the access granted does not write. One thread at a time.
+    fn write(&self, offset: u64, from: &[u8]);
+}
+
+/// A tensor's rows in device memory: a handle and the rows in it, which begin at the handle's start.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// The bytes.
+    pub handle: Handle,
+    /// The rows; `None` for all of the handle's bytes.
+    pub rows: Option<Rows>,
+}
+
+impl Region {
+    /// All bytes of a handle.
+    pub fn whole(handle: &Handle) -> Self {
+        Self { handle: handle.clone(), rows: None }
+    }
+
+    /// Bytes in the rows.
+    pub fn size(&self) -> u64 {
+        self.rows.as_ref().map_or_else(|| self.handle.size_in_used(), Rows::size)
+    }
+
+    /// The rows, also where they are one.
+    pub fn rows(&self) -> Rows {
+        self.rows.clone().unwrap_or_else(|| Rows::single(self.handle.size_in_used()))
+    }
+}
+
+/// What is written: bytes at hand, or bytes that somebody promised.
+#[derive(Clone, Debug)]
+pub enum Payload {
+    /// Bytes at hand.
+    Bytes(Bytes),
+    /// The first of the bytes promised. The stream is put aside until they are there; when the promise fails, the target is marked
+    /// with the failure.
+    Promised(Promise<Vec<Bytes>>),
+}
+
+/// What a stream waits for.
+#[derive(Clone, Debug)]
+pub enum Until {
+    /// A moment of the same device.
+    Moment(Moment),
+    /// Something that is no work of this device. The stream is put aside until it is given, whatever the result.
+    Promised(Promise<()>),
+}
+
+/// What a fill repeats: 1, 2, 4, 8 or 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    bytes: [u8; 16],
+    length: u8,
+}
+
+impl Pattern {
+    /// A pattern of these bytes.
+    ///
+    /// # Errors
+    /// [`Error::WrongLength`] unless there are 1, 2, 4, 8 or 16.
+    pub fn new(bytes: &[u8]) -> Result<Self> {
+        if !bytes.len().is_power_of_two() || bytes.len() > 16 {
+            return Err(Error::WrongLength { what: "fill pattern (1, 2, 4, 8 or 16 bytes)".into(), got: bytes.len() as u64, expected: 16 });
+        }
+        let mut pattern = Self { bytes: [0; 16], length: bytes.len() as u8 };
+        pattern.bytes[..bytes.len()].copy_from_slice(bytes);
+        Ok(pattern)
+    }
+
+    /// The pattern.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// One launch, checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// The kernel, prepared for this server.
+    pub kernel: &'a KernelHandle,
+    /// How many workgroups. Static counts are within the limits and not zero.
+    pub grid: &'a Grid,
+    /// The buffers, as many as the interface declares.
+    pub buffers: &'a [Handle],
+    /// The parameters, as long as the interface declares.
+    pub parameters: &'a [u8],
+    /// What happens to an access outside a buffer.
+    pub bounds: Bounds,
+}
+
+/// What a kernel's access outside a buffer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Bounds {
+    /// No harm: it is kept inside the buffer, dropped, or reported.
+    #[default]
+    Checked,
+    /// Whatever it does; the caller vouches that there is none.
+    Unchecked,
+    /// A failure of the launch that names the kernel and the buffer, where the device can; else as `Checked`.
+    Validated,
+}
+
+/// What the cache of compiled code did since the server started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct CompileStatistics {
+    /// Kernels compiled from source.
+    pub compiled: u64,
+    /// Kernels that did not compile.
+    pub failed: u64,
+    /// Kernels whose code was read from disk.
+    pub from_disk: u64,
+    /// Files that were damaged and ignored.
+    pub damaged: Vec<String>,
+}
+
+/// A server and what is known about it, as a backend opens it.
+pub struct Opened {
+    /// The server.
+    pub server: Box<dyn Server>,
+    /// The device's properties.
+    pub properties: crate::properties::DeviceProperties,
+    /// Reads kernels without the device.
+    pub reader: alloc::sync::Arc<dyn crate::kernel::KernelReader>,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("properties", &self.properties).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,226 @@
+//! A running device, as its clients share it.
+
+mod core_resident;
+mod registry;
+mod settings;
+mod waiting;
+
+pub(crate) use core_resident::Core;
+pub(crate) use registry::{init, load, running, try_init};
+pub(crate) use waiting::Owed;
+
+pub use settings::{BoundsPolicy, Settings, defaults, set_defaults};
+pub use waiting::{Done, Reading};
+
+use crate::allocation::AllocationMode;
+use crate::error::{Error, Result};
+use crate::executor::{CallError, Config, Executor, SubmitError};
+use crate::handle::Handles;
+use crate::id::{DeviceId, ServiceId, StreamId};
+use crate::kernel::{Kernel, KernelHandle, KernelId, KernelReader};
+use crate::platform::Deadline;
+use crate::properties::{DeviceProperties, Features, Limits, TargetProperties};
+use crate::server::Opened;
+use crate::sync::AtomicU64;
+use crate::timeline::{Moment, Point};
+use alloc::format;
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::time::Duration;
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+/// What the clients of a device share.
+pub(crate) struct Service {
+    pub(crate) id: ServiceId,
+    pub(crate) device: DeviceId,
+    pub(crate) properties: Arc<DeviceProperties>,
+    pub(crate) features: Arc<Features>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) target: Arc<TargetProperties>,
+    pub(crate) settings: Settings,
+    pub(crate) executor: Executor<Core>,
+    pub(crate) shared: Arc<Shared>,
+    reader: Arc<dyn KernelReader>,
+    kernels: spin::Mutex<HashMap<KernelId, KernelHandle>>,
+    modes: spin::Mutex<HashMap<StreamId, SmallVec<[(u64, AllocationMode); 2]>>>,
+    modes_open: AtomicUsize,
+}
+
+/// What the clients of a device share with the resident of its executor.
+pub(crate) struct Shared {
+    pub(crate) handles: Handles,
+    /// Whether calls are refused: the device is lost or shut down.
+    ended: AtomicBool,
+    /// Why, once `ended`.
+    fault: spin::Once<Error>,
+    completions: AtomicU64,
+    shutdown: spin::Mutex<Option<Deadline>>,
+    abandoned: AtomicUsize,
+}
+
+impl Shared {
+    fn end(&self, error: Error) {
+        self.fault.call_once(|| error);
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+impl Service {
+    /// Starts the executor of a server that was opened.
+    fn start(device: DeviceId, opened: Opened, settings: Settings) -> Result<Self> {
+        let id = ServiceId::new();
+        let unavailable = |why| Error::BackendUnavailable { backend: device.backend, why };
+        let handles = Handles::new(id).ok_or_else(|| unavailable("too many devices are open".to_string()))?;
+        let shared = Arc::new(Shared {
+            handles,
+            ended: AtomicBool::new(false),
+            fault: spin::Once::new(),
+            completions: AtomicU64::new(0),
+            shutdown: spin::Mutex::new(None),
+            abandoned: AtomicUsize::new(0),
+        });
+        let config = Config { name: format!("trunnion {device}"), ..settings.executor.clone() };
+        let Opened { server, properties, reader } = opened;
+        let executor = Executor::new(Core::new(server, shared.clone()), config).map_err(|error| unavailable(error.to_string()))?;
+        let notifier = executor.notifier();
+        let service = Self {
+            id,
+            device,
+            features: Arc::new(properties.features.clone()),
+            limits: Arc::new(properties.limits.clone()),
+            target: Arc::new(properties.target.clone()),
+            properties: Arc::new(properties),
+            settings,
+            executor,
+            shared,
+            reader,
+            kernels: spin::Mutex::default(),
+            modes: spin::Mutex::default(),
+            modes_open: AtomicUsize::new(0),
+        };
+        service.submit(move |core, _| core.server.start(notifier))?;
+        Ok(service)
+    }
+
+    /// The error every call answers once the device has ended.
+    #[cold]
+    fn ended_error(&self) -> Error {
+        self.shared.fault.get().cloned().unwrap_or(Error::ShutDown { service: self.id })
+    }
+
+    /// Queues an entry.
+    #[inline]
+    pub(crate) fn submit(&self, entry: impl FnOnce(&mut Core, u64) + Send + 'static) -> Result<u64> {
+        if self.shared.ended.load(Ordering::Relaxed) {
+            return Err(self.ended_error());
+        }
+        self.executor.submit(entry).map_err(|error| match error {
+            SubmitError::Closed => self.ended_error(),
+            _ => Error::Busy { what: "the device's queue is full or another thread has the device".into() },
+        })
+    }
+
+    /// Queues an operation of a stream.
+    #[inline]
+    pub(crate) fn enqueue(&self, stream: StreamId, entry: impl FnOnce(&mut Core, Moment) + Send + 'static) -> Result<Point> {
+        let seq = self.submit(move |core, seq| entry(core, Moment { stream, seq }))?;
+        Ok(Point { service: self.id, stream, seq })
+    }
+
+    /// Runs an entry and waits for its answer.
+    pub(crate) fn call<R: Send + 'static>(&self, what: &'static str, entry: impl FnOnce(&mut Core, u64) -> R + Send + 'static) -> Result<R> {
+        self.call_until(what, &Deadline::after(self.settings.wait_timeout), entry)
+    }
+
+    pub(crate) fn call_until<R: Send + 'static>(
+        &self,
+        what: &'static str,
+        deadline: &Deadline,
+        entry: impl FnOnce(&mut Core, u64) -> R + Send + 'static,
+    ) -> Result<R> {
+        if self.shared.ended.load(Ordering::Relaxed) {
+            return Err(self.ended_error());
+        }
+        self.executor.call(entry, deadline).map_err(|error| match error {
+            CallError::Timeout { waited } => Error::Timeout { waited, point: None },
+            CallError::Panicked { message } => Error::Panicked { what: what.to_string(), message },
+            CallError::Closed => self.ended_error(),
+            CallError::Reentrant => Error::Reentrant { what: what.into() },
+            _ => Error::Busy { what: "the device's queue is full or another thread has the device".into() },
+        })
+    }
+
+    /// Ends the device. Says how many operations were abandoned.
+    pub(crate) fn shutdown(&self, timeout: Duration) -> usize {
+        let deadline = Deadline::after(timeout);
+        *self.shared.shutdown.lock() = Some(deadline);
+        let report = self.executor.shutdown(&deadline);
+        self.shared.end(Error::ShutDown { service: self.id });
+        registry::forget(self);
+        report.abandoned + self.shared.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// The handle of a kernel: the one it was prepared as before, else a new one.
+    pub(crate) fn prepare(&self, kernel: Arc<dyn Kernel>) -> Result<KernelHandle> {
+        let id = kernel.id();
+        if let Some(known) = self.kernels.lock().get(&id) {
+            return Ok(known.clone());
+        }
+        // Reading a source may take long, so it is done without the lock; of two threads that do it at once, one is heard.
+        let in_slot = KernelHandle::prepare(kernel, &self.properties, &*self.reader, self.id)?;
+        let mut kernels = self.kernels.lock();
+        if let Some(known) = kernels.get(&id) {
+            return Ok(known.clone());
+        }
+        let prepared = in_slot(kernels.len() as u32);
+        kernels.insert(id, prepared.clone());
+        Ok(prepared)
+    }
+
+    /// Every kernel prepared so far.
+    pub(crate) fn prepared(&self) -> Vec<KernelHandle> {
+        let mut all: Vec<_> = self.kernels.lock().values().cloned().collect();
+        all.sort_by_key(KernelHandle::slot);
+        all
+    }
+
+    /// How allocations of a stream are made now.
+    pub(crate) fn allocation_mode(&self, stream: StreamId) -> AllocationMode {
+        if self.modes_open.load(Ordering::Acquire) == 0 {
+            return AllocationMode::Auto;
+        }
+        self.modes.lock().get(&stream).and_then(|open| open.last()).map_or(AllocationMode::Auto, |(_, mode)| *mode)
+    }
+
+    /// Opens a window of an allocation mode; the number names it.
+    pub(crate) fn open_mode(&self, stream: StreamId, mode: AllocationMode) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let window = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.modes.lock().entry(stream).or_default().push((window, mode));
+        self.modes_open.fetch_add(1, Ordering::Release);
+        window
+    }
+
+    /// Closes a window, wherever it is, and says how many opened after it are still open.
+    pub(crate) fn close_mode(&self, stream: StreamId, window: u64) -> usize {
+        let mut modes = self.modes.lock();
+        let Some(open) = modes.get_mut(&stream) else { return 0 };
+        let Some(position) = open.iter().position(|(number, _)| *number == window) else { return 0 };
+        open.remove(position);
+        let inside = open.len() - position;
+        if open.is_empty() {
+            modes.remove(&stream);
+        }
+        self.modes_open.fetch_sub(1, Ordering::Release);
+        inside
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shutdown(self.settings.drop_timeout);
+    }
+}
