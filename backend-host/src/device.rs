@@ -65,12 +65,7 @@ impl Backend for HostBackend {
         let options = self.options.clone().apply(&settings.options)?;
         let driver = HostDriver::new(index, &options)?;
         let properties = properties(index, &options);
-        let settings = ServerSettings {
-            memory_budget: settings.memory_budget,
-            kernel_cache: settings.kernel_cache.clone(),
-            ..ServerSettings::default()
-        };
-        let server = Box::new(DriverServer::new(driver, settings));
+        let server = Box::new(DriverServer::new(driver, ServerSettings::from(settings)));
         Ok(Opened { server, properties, reader: reader() })
     }
 }

@@ -22,6 +22,7 @@ mod rows;
 mod storage;
 mod stream;
 mod transfer;
+mod unwind;
 
 pub use device::{HostBackend, NAME};
 pub use driver::HostDriver;

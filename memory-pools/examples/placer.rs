@@ -4,7 +4,7 @@
 //! is always 100 operations behind. The instructions of a pair are the difference of two runs:
 //! `valgrind --tool=callgrind target/release/examples/placer placer 4096 200000`, and the same with 100000.
 
-use std::hint::black_box;
+use core::hint::black_box;
 use std::time::Instant;
 use trunnion_memory_pools::placer::Placer;
 use trunnion_memory_pools::{MemoryPools, PoolsConfig, Request, Storage, StorageError};

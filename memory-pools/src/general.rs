@@ -56,7 +56,8 @@ impl General {
         timeline: &(impl Timeline + ?Sized),
     ) -> Option<Found> {
         let own = self.lanes.find(stream);
-        let node = own.and_then(|lane| self.placer.find_any(lane, units)).or_else(|| self.placer.find_any(ANYONE, units));
+        let node =
+            own.and_then(|lane| self.placer.find_any(lane, units)).or_else(|| self.placer.find_any(ANYONE, units));
         let node = node.or_else(|| {
             self.lanes.active().iter().filter(|lane| Some(**lane) != own).find_map(|lane| {
                 self.lanes

@@ -1,7 +1,7 @@
 //! What is done before a request is refused: merge, grow within the budget, trim, say what to wait for.
 
-use crate::pools::{DEDICATED, GENERAL, KINDS, MemoryPools, PERSISTENT, Placed, Request};
 use crate::placer::NONE;
+use crate::pools::{DEDICATED, GENERAL, KINDS, MemoryPools, PERSISTENT, Placed, Request};
 use crate::pressure::Pressure;
 use crate::storage::{Storage, StorageError};
 use alloc::boxed::Box;
@@ -27,7 +27,8 @@ impl<S: Storage> MemoryPools<S> {
         timeline: &(impl Timeline + ?Sized),
     ) -> Result<Placed, Pressure> {
         self.merge_done(storage, timeline);
-        let placed = |found: crate::general::Found, grown, offset| Placed { page: found.page, offset, node: found.node, grown };
+        let placed =
+            |found: crate::general::Found, grown, offset| Placed { page: found.page, offset, node: found.node, grown };
         if let Some(found) = self.general.reuse_any(units, request.stream, timeline) {
             return Ok(placed(found, false, self.to_bytes(found.offset.into())));
         }
@@ -36,7 +37,9 @@ impl<S: Storage> MemoryPools<S> {
         let refusal = match self.take_page(storage, GENERAL, preferred, padded, &mut tried, timeline) {
             Ok((page, size)) => {
                 let found = self.general.grow(page, self.to_units(size), units);
-                return found.map(|found| placed(found, true, self.to_bytes(found.offset.into()))).ok_or_else(|| self.refused(storage, request, tried, None));
+                return found
+                    .map(|found| placed(found, true, self.to_bytes(found.offset.into())))
+                    .ok_or_else(|| self.refused(storage, request, tried, None));
             }
             Err(refusal) => refusal,
         };

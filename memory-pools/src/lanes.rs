@@ -11,8 +11,8 @@ use hashbrown::HashMap;
 use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::timeline::{Frontier, Timeline};
 
-/// How often a lane is visited empty before it is given up, so that a stream that takes its only block and frees it keeps its lane.
-const IDLE_VISITS: u32 = 64;
+/// How many lanes there are before empty ones are given up, so that a stream that takes its only block and frees it keeps its lane.
+const LANES_KEPT: usize = 16;
 
 #[derive(Default)]
 struct Waiting {
@@ -26,12 +26,11 @@ struct Lane {
     stream: Option<StreamId>,
     oldest: u32,
     newest: u32,
-    idle: u32,
     /// Where in `active` it is.
     position: u32,
 }
 
-const EMPTY: Lane = Lane { stream: None, oldest: NONE, newest: NONE, idle: 0, position: 0 };
+const EMPTY: Lane = Lane { stream: None, oldest: NONE, newest: NONE, position: 0 };
 
 /// The lanes, each a list of its blocks from the one freed longest ago to the latest.
 pub(crate) struct Lanes {
@@ -47,6 +46,10 @@ pub(crate) struct Lanes {
     last: u32,
     /// Whose turn it is to be looked at, in `active`.
     turn: usize,
+    /// How many lanes in use make it time to give up the empty ones: twice as many as were left the last time.
+    retire_at: usize,
+    /// How many blocks wait.
+    blocks: usize,
 }
 
 impl Lanes {
@@ -59,6 +62,8 @@ impl Lanes {
             of: HashMap::new(),
             last: ANYONE,
             turn: 0,
+            retire_at: LANES_KEPT,
+            blocks: 0,
         }
     }
 
@@ -86,6 +91,10 @@ impl Lanes {
         if let Some(lane) = self.find(stream) {
             return lane;
         }
+        if self.active.len() >= self.retire_at {
+            self.retire_empty();
+            self.retire_at = LANES_KEPT.max(2 * self.active.len());
+        }
         let lane = self.vacant.pop().unwrap_or_else(|| {
             self.lanes.push(EMPTY);
             (self.lanes.len() - 1) as u32
@@ -103,9 +112,9 @@ impl Lanes {
         if self.waiting.len() <= node as usize {
             self.waiting.resize_with(nodes, Waiting::default);
         }
+        self.blocks += 1;
         let list = &mut self.lanes[lane as usize];
         let older = core::mem::replace(&mut list.newest, node);
-        list.idle = 0;
         self.waiting[node as usize] = Waiting { frontier, older, newer: NONE };
         match older {
             NONE => list.oldest = node,
@@ -116,6 +125,7 @@ impl Lanes {
     /// Takes a block out of its lane; its frontier.
     #[inline]
     pub(crate) fn remove(&mut self, lane: u32, node: u32) -> Frontier {
+        self.blocks -= 1;
         let Waiting { frontier, older, newer } = core::mem::take(&mut self.waiting[node as usize]);
         let list = &mut self.lanes[lane as usize];
         match older {
@@ -160,19 +170,16 @@ impl Lanes {
     /// its turn on.
     #[inline]
     pub(crate) fn done_in_turn(&mut self, timeline: &(impl Timeline + ?Sized)) -> Option<(u32, u32)> {
+        if self.blocks == 0 {
+            return None;
+        }
         if self.turn >= self.active.len() {
             self.turn = 0;
         }
         let lane = self.active[self.turn];
         let oldest = self.lanes[lane as usize].oldest;
         if oldest == NONE {
-            let list = &mut self.lanes[lane as usize];
-            list.idle += 1;
-            if list.idle >= IDLE_VISITS && lane != APART {
-                self.retire(lane);
-            } else {
-                self.turn += 1;
-            }
+            self.turn += 1;
             return None;
         }
         if self.waiting[oldest as usize].frontier.is_done(timeline) {
@@ -208,5 +215,69 @@ impl Lanes {
             self.lanes[*moved as usize].position = position;
         }
         self.vacant.push(lane);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunnion_runtime_core::timeline::Moment;
+
+    struct Done(u64);
+
+    impl Timeline for Done {
+        fn is_done(&self, at: Moment) -> bool {
+            at.seq <= self.0
+        }
+
+        fn is_epoch_done(&self, epoch: u64) -> bool {
+            epoch <= self.0
+        }
+
+        fn is_ordered_after(&self, stream: StreamId, at: Moment) -> bool {
+            stream == at.stream
+        }
+    }
+
+    fn after(moments: &[(u64, u64)]) -> Frontier {
+        let mut frontier = Frontier::new();
+        moments
+            .iter()
+            .for_each(|(stream, seq)| frontier.add(Moment { stream: StreamId::from_raw(*stream), seq: *seq }));
+        frontier
+    }
+
+    #[test]
+    fn streams_that_come_and_go_share_a_few_lanes() {
+        let mut lanes = Lanes::new();
+        for seq in 1..=10_000 {
+            let timeline = Done(seq - 1);
+            let frontier = after(&[(seq, seq)]);
+            let lane = lanes.choose(&frontier, &timeline);
+            lanes.push(lane, 0, frontier, 1);
+            lanes.remove(lane, 0);
+        }
+        assert!(lanes.lanes.len() <= 2 * LANES_KEPT, "{}", lanes.lanes.len());
+    }
+
+    #[test]
+    fn a_stream_that_stands_still_does_not_hold_up_what_others_finished() {
+        let mut lanes = Lanes::new();
+        let stuck = [after(&[(1, 1000)]), after(&[(2, 1000), (3, 1000)])];
+        let done = [after(&[(4, 5)]), after(&[(5, 6), (6, 6)])];
+        for (node, frontier) in stuck.into_iter().chain(done).enumerate() {
+            let lane = lanes.choose(&frontier, &Done(0));
+            assert_eq!(lane == APART, frontier.moments().len() == 2);
+            lanes.push(lane, node as u32, frontier, 4);
+        }
+        let mut found = Vec::new();
+        for _ in 0..12 {
+            if let Some((lane, node)) = lanes.done_in_turn(&Done(10)) {
+                lanes.remove(lane, node);
+                found.push(node);
+            }
+        }
+        found.sort_unstable();
+        assert_eq!(found, [2, 3]);
     }
 }

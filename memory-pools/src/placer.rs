@@ -202,6 +202,7 @@ impl Placer {
     // ---- lanes, for the pool
 
     /// Makes sure that the lane exists.
+    #[inline]
     pub(crate) fn ensure_lane(&mut self, lane: u32) {
         if self.others.len() < lane as usize {
             self.others.resize(lane as usize, Lists::EMPTY);
@@ -322,8 +323,8 @@ impl Placer {
             ..whole
         });
         self.nodes[index as usize].after = taken;
-        if whole.after != NONE {
-            self.nodes[whole.after as usize].before = taken;
+        if let Some(after) = self.nodes.get_mut(whole.after as usize) {
+            after.before = taken;
         }
         taken
     }
@@ -405,19 +406,19 @@ impl Placer {
         node.next = head;
         lists.columns[row] |= 1 << (class & (COLUMNS - 1));
         lists.rows |= 1 << row;
-        if head != NONE {
-            self.nodes[head as usize].previous = index;
+        if let Some(second) = self.nodes.get_mut(head as usize) {
+            second.previous = index;
         }
     }
 
     #[inline(always)]
     fn unlink(&mut self, index: u32, lane: u32) {
         let Node { size, previous, next, .. } = self.nodes[index as usize];
-        if next != NONE {
-            self.nodes[next as usize].previous = previous;
+        if let Some(next) = self.nodes.get_mut(next as usize) {
+            next.previous = previous;
         }
-        if previous != NONE {
-            self.nodes[previous as usize].next = next;
+        if let Some(previous) = self.nodes.get_mut(previous as usize) {
+            previous.next = next;
             return;
         }
         let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };

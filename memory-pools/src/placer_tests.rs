@@ -25,7 +25,11 @@ fn check(placer: &Placer, spans: &[(&SpanKey, u32)], lanes: u32) {
         for class in 0..CLASSES as u32 {
             let (row, column) = (class >> COLUMN_BITS, class % COLUMNS);
             let (mut at, mut previous) = (lists.heads[class as usize], NONE);
-            assert_eq!(lists.columns[row as usize] >> column & 1 == 1, at != NONE, "the bit says whether the list is empty");
+            assert_eq!(
+                lists.columns[row as usize] >> column & 1 == 1,
+                at != NONE,
+                "the bit says whether the list is empty"
+            );
             assert_eq!(lists.rows >> row & 1 == 1, lists.columns[row as usize] != 0);
             while at != NONE {
                 let node = &placer.nodes[at as usize];
@@ -147,7 +151,7 @@ fn a_key_of_a_block_that_was_merged_away_stays_stale() {
         let (a, b) = (placer.allocate(30).unwrap(), placer.allocate(30).unwrap());
         assert!(stale.iter().all(|key| !placer.free(*key)));
         assert!(placer.free(a.key) && placer.free(b.key));
-        stale = vec![a.key, b.key];
+        stale = alloc::vec![a.key, b.key];
     }
     assert!(placer.nodes() <= 4, "spare nodes are reused");
 }

@@ -51,7 +51,7 @@ impl PoolsConfig {
 
     /// The size with padding, or `None` when it is more than can be counted.
     pub(crate) fn padded(&self, size: u64) -> Option<u64> {
-        size.max(1).checked_next_multiple_of(self.alignment)
+        Some(size.max(1).checked_add(self.alignment - 1)? & !(self.alignment - 1))
     }
 
     /// Whether a request, with padding, is placed inside a page.

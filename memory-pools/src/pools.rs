@@ -74,8 +74,7 @@ pub(crate) struct Slot {
     pool: u8,
 }
 
-const VACANT: Slot =
-    Slot { generation: 0, page: NONE, offset: 0, size: 0, node: NONE, owner: 0, padding: 0, pool: 0 };
+const VACANT: Slot = Slot { generation: 0, page: NONE, offset: 0, size: 0, node: NONE, owner: 0, padding: 0, pool: 0 };
 
 /// Where a request was placed: by the general pool with its block, elsewhere with none.
 #[derive(Clone, Copy)]
@@ -171,7 +170,9 @@ impl<S: Storage> MemoryPools<S> {
             self.return_page(storage, page, DEDICATED);
         }
         let (pool, placed) = match request.mode {
-            AllocationMode::Persistent => (PERSISTENT, self.reserve_whole(storage, request, padded, PERSISTENT, timeline)?),
+            AllocationMode::Persistent => {
+                (PERSISTENT, self.reserve_whole(storage, request, padded, PERSISTENT, timeline)?)
+            }
             AllocationMode::Auto if self.config.is_placed(padded) => {
                 (GENERAL, self.reserve_placed(storage, request, padded, timeline)?)
             }
@@ -226,8 +227,14 @@ impl<S: Storage> MemoryPools<S> {
         }
     }
 
-    /// Frees an allocation, whose last uses are `frontier`; a tenant comes after them. False when `memory` holds nothing, as after a
-    /// request that failed. Takes constant time; a dedicated allocation whose uses are done goes back to the driver at once.
+    /// Frees an allocation, whose last uses are `frontier`; a tenant comes after them.
+    ///
+    /// The frontier MUST be ordered after the request itself, on the stream it named: memory may be given to a stream while earlier
+    /// uses are unfinished, because what that stream does next comes after them. It is enough that the request counts as the first use, a
+    /// write at its point, of which later uses on other streams come after; then an allocation that was never used has that
+    /// point as its frontier.
+    ///
+    /// False when `memory` holds nothing, as after a request that failed. Takes constant time; a dedicated allocation whose uses are done goes back to the driver at once.
     pub fn free(
         &mut self,
         storage: &mut S,

@@ -2,8 +2,9 @@
 //!
 //! Invariant of the one unsafe item: every call is passed on to the system's allocator as it came.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::Cell;
+use std::alloc::System;
 use trunnion_memory_pools::{MemoryPools, PoolsConfig, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::{MemoryId, StreamId};

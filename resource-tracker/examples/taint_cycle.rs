@@ -3,7 +3,7 @@
 //! With an argument (`1`, `2`, `4`) only that many buffers, and with a second one only so many cycles, for counting instructions:
 //! run it with two counts under `valgrind --tool=callgrind` and divide the difference.
 
-use std::hint::black_box;
+use core::hint::black_box;
 use std::time::Instant;
 use trunnion_resource_tracker::{Streams, Tracker, Use, Verdict};
 use trunnion_runtime_core::access::Access;

@@ -281,6 +281,11 @@ mod tests {
         s.waited(at(1, 3), at(2, 2));
         assert!(s.is_ordered_after(StreamId::from_raw(1), at(3, 1)), "by way of stream 2");
         assert!(!s.is_ordered_after(StreamId::from_raw(1), at(4, 4)));
+        s.issue(at(2, 5));
+        s.waited_epoch(at(2, 5), 4);
+        s.issue(at(6, 6));
+        s.waited(at(6, 6), at(2, 2));
+        assert!(!s.is_ordered_after(StreamId::from_raw(6), at(4, 4)), "stream 2 waited for that only later");
     }
 
     #[test]

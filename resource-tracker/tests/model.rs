@@ -1,7 +1,7 @@
 //! The tracker against a naive model that keeps the whole history and looks at every byte.
 
 use proptest::prelude::*;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use trunnion_resource_tracker::{Name, Resolved, Streams, Tracker, Use, Verdict};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::error::Error;
@@ -100,7 +100,7 @@ struct World {
     memories: Vec<MemoryId>,
     past: Vec<Past>,
     /// Where the mark on each byte began; unknown once a failure came late.
-    origins: BTreeMap<Byte, Moment>,
+    origins: HashMap<Byte, Moment>,
     origins_known: bool,
     /// Whether the last operation was interrupted.
     pending: bool,
@@ -117,7 +117,7 @@ impl World {
             name,
             memories: (0..MEMORIES as u32).map(|index| MemoryId { index, generation: 0 }).collect(),
             past: Vec::new(),
-            origins: BTreeMap::new(),
+            origins: HashMap::new(),
             origins_known: true,
             pending: false,
             seq: 0,
@@ -379,7 +379,7 @@ impl World {
 }
 
 fn lost(at: Moment) -> Failure {
-    Failure::new(at, Error::DeviceLost { cause: format!("at {}", at.seq).into() })
+    Failure::new(at, Error::DeviceLost { cause: format!("at {}", at.seq) })
 }
 
 fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
@@ -388,7 +388,8 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    // `PROPTEST_CASES` asks for more or fewer, four times the number of cases run.
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn waits_are_sufficient_and_exact_and_marks_are_the_models_on_four_streams(steps in steps(4)) {

@@ -156,6 +156,36 @@ fn a_reservation_is_waited_for_and_a_drop_answers_the_last_uses() {
     assert_eq!((d.tracker.memory_size(memory(9)), d.tracker.close(memory(9)).is_empty()), (None, true));
 }
 
+#[test]
+fn a_write_stands_for_everything_before_it() {
+    let mut d = Device::new();
+    d.land(1, "write", &[all(0, Overwrite)]);
+    d.land(2, "read", &[all(0, Read)]);
+    let (update, _) = d.land(3, "update", &[all(0, ReadWrite)]);
+    assert_eq!(d.land(4, "write", &[all(0, Overwrite)]).1.waits.moments(), [update]);
+}
+
+#[test]
+fn readers_that_are_done_make_room_before_a_set_is_rounded_up() {
+    let mut d = Device::new();
+    for stream in 1..=20 {
+        let (read, _) = d.land(stream, "read", &[all(0, Read)]);
+        if stream < 20 {
+            d.complete(read);
+        }
+    }
+    let (_, r) = d.land(99, "write", &[all(0, Overwrite)]);
+    assert_eq!((r.waits.epoch(), r.waits.moments().len()), (0, 1));
+}
+
+#[test]
+fn a_drop_answers_what_an_interrupted_operation_should_have_waited_for() {
+    let mut d = Device::new();
+    let (read, _) = d.land(1, "read", &[all(0, Read)]);
+    let (broken, _) = d.begin(2, "broken", &[all(0, Overwrite)]);
+    assert_eq!(d.tracker.close(memory(0)).moments(), [broken, read]);
+}
+
 // ---- failure
 
 #[test]
@@ -203,6 +233,19 @@ fn f3_a_chain_says_how_many_links_were_dropped() {
     }
     let Err(Error::Inherited { chain, dropped, .. }) = d.check(all(0, Read)) else { panic!("inherited") };
     assert_eq!((chain.len(), dropped), (8, 2));
+}
+
+#[test]
+fn f3_neighbours_that_inherit_by_different_ways_keep_their_own() {
+    let mut d = Device::new();
+    d.fail(1, "first", &[all(0, Overwrite)]);
+    for (name, range) in [("left", 0..50), ("right", 50..100)] {
+        skipped(&d.begin(1, name, &[all(0, Read), on(1, range, Overwrite)]).1);
+    }
+    for (name, range) in [("left", 0..50), ("right", 50..100)] {
+        let way = d.check(on(1, range, Read));
+        assert!(matches!(&way, Err(Error::Inherited { chain, .. }) if chain[0].operation == name), "{way:?}");
+    }
 }
 
 #[test]

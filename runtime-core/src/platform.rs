@@ -94,7 +94,7 @@ impl Deadline {
 }
 
 /// Passes the time between two looks at something: first by spinning, then by yielding, then by sleeping for at
-/// most a millisecond a round. Where there are no threads it only spins.
+/// most 200 µs a round. Where there are no threads it only spins.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     round: u32,
@@ -102,8 +102,9 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     const SPINS: u32 = 6;
-    const YIELDS: u32 = 0;
-    const LONGEST: Duration = Duration::from_millis(1);
+    const YIELDS: u32 = 4;
+    const SLEEP: Duration = Duration::from_micros(25);
+    const DOUBLINGS: u32 = 3;
 
     pub(crate) fn wait(&mut self) {
         if self.round < Self::SPINS {
@@ -111,8 +112,8 @@ impl Backoff {
         } else if self.round < Self::SPINS + Self::YIELDS {
             host::yield_now();
         } else {
-            let doublings = (self.round - Self::SPINS - Self::YIELDS).min(1);
-            host::sleep((Duration::from_micros(20) * (1 << doublings)).min(Self::LONGEST));
+            let doublings = (self.round - Self::SPINS - Self::YIELDS).min(Self::DOUBLINGS);
+            host::sleep(Self::SLEEP * (1 << doublings));
         }
         self.round = self.round.saturating_add(1);
     }

@@ -1,1 +1,41 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
+extern crate alloc;
+
+mod arguments;
+mod backends;
+mod buffer;
+mod choose;
+mod config;
+mod device;
+mod discovery;
+mod errors;
+pub mod prelude;
+
+// What this crate adds.
+pub use backends::{backends, register, register_built_in};
+pub use buffer::Buffer;
+pub use choose::{default_client, open, open_with};
+pub use config::Config;
+pub use device::{Device, Which};
+pub use discovery::{Discovery, devices, discover};
+pub use errors::{ConfigError, OpenError, Origin, ParseDeviceError};
+
+// The modules of `trunnion-runtime-core`, under their own names.
+pub use trunnion_runtime_core::{
+    access, allocation, backend, bytes, client, elem, error, executor, failure, grid, handle, id, kernel, layout, platform, promise,
+    properties, report, server, service, stream, timeline,
+};
+
+// What nearly every program names.
+pub use access::Access;
+pub use bytes::Bytes;
+pub use client::Client;
+pub use elem::ElemType;
+pub use error::{Error, Result};
+pub use grid::Grid;
+pub use handle::Handle;
+pub use id::{DeviceId, StreamId};
+pub use kernel::{Args, Interface, Kernel, KernelHandle, Source, SourceKernel, Workgroup};
+pub use timeline::Point;

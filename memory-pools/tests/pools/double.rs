@@ -1,6 +1,6 @@
 //! The doubles: a storage that counts and can refuse, and a device whose progress the test decides.
 
-use std::cell::RefCell;
+use core::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use trunnion_memory_pools::{MemoryPools, PageId, PoolsConfig, Pressure, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
@@ -78,14 +78,19 @@ impl Storage for Counting {
     }
 }
 
+/// For each stream the latest number that is ordered before.
+type Clock = HashMap<StreamId, u64>;
+
 /// A device that does what it is told when it is told.
 #[derive(Default)]
 pub struct Device {
     seq: u64,
     issued: HashMap<StreamId, Vec<u64>>,
     done: HashMap<StreamId, u64>,
-    /// What a stream has waited for of another.
-    waited: HashMap<(StreamId, StreamId), u64>,
+    /// What a stream's next operation comes after, directly or through others.
+    clocks: HashMap<StreamId, Clock>,
+    /// What each operation came after.
+    after: HashMap<u64, Clock>,
     /// Questions asked, to see that a request asks few.
     pub questions: RefCell<u64>,
 }
@@ -95,7 +100,14 @@ impl Device {
     pub fn issue(&mut self, stream: StreamId) -> Moment {
         self.seq += 1;
         self.issued.entry(stream).or_default().push(self.seq);
+        self.after.insert(self.seq, self.clocks.get(&stream).cloned().unwrap_or_default());
         Moment { stream, seq: self.seq }
+    }
+
+    /// The stream's last operation up to a number.
+    fn last(&self, at: Moment) -> Option<u64> {
+        let issued = self.issued.get(&at.stream)?;
+        issued[..issued.partition_point(|seq| *seq <= at.seq)].last().copied()
     }
 
     /// The latest number given out.
@@ -103,10 +115,13 @@ impl Device {
         self.seq
     }
 
-    /// Finishes a stream's operations up to a number.
+    /// Finishes a stream's operations up to a number, and what they came after.
     pub fn finish(&mut self, stream: StreamId, seq: u64) {
-        let done = self.done.entry(stream).or_default();
-        *done = (*done).max(seq);
+        let before = self.last(Moment { stream, seq }).map(|last| self.after[&last].clone());
+        for (stream, seq) in before.into_iter().flatten().chain([(stream, seq)]) {
+            let done = self.done.entry(stream).or_default();
+            *done = (*done).max(seq);
+        }
     }
 
     /// Finishes every stream's operations up to a number.
@@ -124,10 +139,14 @@ impl Device {
         }
     }
 
-    /// Lets a stream wait for a moment.
+    /// Lets a stream wait for a moment, and so for what that came after.
     pub fn wait(&mut self, stream: StreamId, at: Moment) {
-        let known = self.waited.entry((stream, at.stream)).or_default();
-        *known = (*known).max(at.seq);
+        let Some(last) = self.last(at) else { return };
+        let clock = self.clocks.entry(stream).or_default();
+        for (stream, seq) in self.after[&last].iter().chain([(&at.stream, &last)]) {
+            let known = clock.entry(*stream).or_default();
+            *known = (*known).max(*seq);
+        }
     }
 }
 
@@ -139,14 +158,15 @@ impl Timeline for Device {
 
     fn is_epoch_done(&self, epoch: u64) -> bool {
         *self.questions.borrow_mut() += 1;
-        self.issued.iter().all(|(stream, issued)| {
+        self.issued.keys().all(|stream| {
             let done = self.done.get(stream).copied().unwrap_or(0);
-            issued[..issued.partition_point(|seq| *seq <= epoch)].last().is_none_or(|last| done >= *last)
+            self.last(Moment { stream: *stream, seq: epoch }).is_none_or(|last| done >= last)
         })
     }
 
     fn is_ordered_after(&self, stream: StreamId, at: Moment) -> bool {
-        stream == at.stream || self.waited.get(&(stream, at.stream)).is_some_and(|seq| *seq >= at.seq)
+        let clock = self.clocks.get(&stream);
+        stream == at.stream || clock.and_then(|clock| clock.get(&at.stream)).is_some_and(|seq| *seq >= at.seq)
     }
 }
 

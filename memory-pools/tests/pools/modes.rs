@@ -10,9 +10,8 @@ fn a_persistent_set_allocated_dropped_and_cleaned_up_returns_to_the_baseline_eve
     rig.reserve(100, stream(1));
     let baseline = rig.pools.usage();
     for round in 0..1000 {
-        let set: Vec<_> = (1..=10)
-            .map(|i| rig.try_reserve(i * 10_000, stream(round), AllocationMode::Persistent).unwrap())
-            .collect();
+        let set: Vec<_> =
+            (1..=10).map(|i| rig.try_reserve(i * 10_000, stream(round), AllocationMode::Persistent).unwrap()).collect();
         for memory in set {
             let last = rig.device.issue(stream(round));
             rig.free(memory, &[last]);

@@ -6,7 +6,12 @@ use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::Rung;
 
 fn budgeted(budget: u64) -> Rig {
-    Rig::with(PoolsConfig { budget: Some(budget), page_size_min: MIB, page_size_max: 4 * MIB, ..PoolsConfig::default() })
+    Rig::with(PoolsConfig {
+        budget: Some(budget),
+        page_size_min: MIB,
+        page_size_max: 4 * MIB,
+        ..PoolsConfig::default()
+    })
 }
 
 #[test]
@@ -136,7 +141,8 @@ fn a_driver_without_memory_is_asked_for_less_and_after_trimming() {
 
 #[test]
 fn what_is_larger_than_any_page_is_dedicated_and_what_is_too_large_says_the_limit() {
-    let mut rig = Rig::with(PoolsConfig { page_size_max: 4 * MIB, max_allocation: 100 * MIB, ..PoolsConfig::default() });
+    let mut rig =
+        Rig::with(PoolsConfig { page_size_max: 4 * MIB, max_allocation: 100 * MIB, ..PoolsConfig::default() });
     let memory = rig.reserve(50 * MIB, stream(1));
     assert_eq!(rig.storage.bytes, 50 * MIB);
     rig.free(memory, &[]);

@@ -250,16 +250,6 @@ impl<T> Ring<T> {
         self.tail.0.word.load(Ordering::Acquire) & !FLAGS == self.head.0.position.load(Ordering::Acquire)
     }
 
-    /// Bytes of the ring that are claimed and not run yet.
-    pub(super) fn used(&self) -> usize {
-        let head = self.head.0.position.load(Ordering::Acquire);
-        (self.tail.0.word.load(Ordering::Acquire) & !FLAGS).wrapping_sub(head)
-    }
-
-    pub(super) fn size(&self) -> usize {
-        self.size
-    }
-
     /// Sets the sleeping flag if nothing is claimed and nothing closed.
     pub(super) fn try_sleep(&self) -> Sleep {
         let tail = self.tail.0.word.load(Ordering::Acquire);

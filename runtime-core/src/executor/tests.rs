@@ -626,7 +626,7 @@ fn many_threads_submit_call_reserve_and_notify_and_nothing_is_lost() {
                             0 => executor.notify(),
                             1 => drop(executor.reserve(&soon()).unwrap()),
                             2 => _ = executor.call(|_, _| (), &Deadline::after(Duration::ZERO)),
-                            3..8 => executor.call(|_, _| (), &soon()).unwrap(),
+                            3..9 => executor.call(|_, _| (), &soon()).unwrap(),
                             9 => thread::sleep(Duration::from_micros(u64::from(random % 200))),
                             10..20 => {
                                 let big = [random; 150];

@@ -1,1 +1,24 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
 
+// What a test is made of.
+#[macro_use]
+pub mod check;
+pub mod context;
+pub mod factory;
+pub mod kernels;
+pub mod test;
+
+// The tests, a file a group of rows.
+pub mod rows;
+
+// How they are run.
+pub mod arguments;
+pub mod child;
+pub mod runner;
+
+pub use check::{Failure, Outcome};
+pub use context::{Context, Gate};
+pub use factory::{Factory, Refusal, Variant};
+pub use runner::run;
+pub use test::Test;

@@ -3,17 +3,16 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use clap::builder::PossibleValuesParser;
 
-use super::{reference, train};
+use super::reference;
 
 /// Trains a small network (64-128-10) to read handwritten digits, on any backend.
 #[derive(Debug, Parser)]
 #[command(name = "digits", version)]
 pub struct Args {
-    /// The backend to train on
-    #[arg(long, value_name = "NAME", default_value = "host", value_parser = PossibleValuesParser::new(train::backends()))]
-    pub backend: String,
+    /// The backend to train on; the best there is if not given, or what TRUNNION_BACKEND says
+    #[arg(long, value_name = "NAME", value_parser = backend)]
+    pub backend: Option<String>,
 
     /// How often to go through the training rows, from 1 to 1000
     #[arg(long, value_name = "N", default_value_t = reference::EPOCHS, value_parser = epochs, allow_negative_numbers = true)]
@@ -26,6 +25,15 @@ pub struct Args {
     /// Directory for the picture `digits.png`; made if it does not exist
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,
+}
+
+fn backend(text: &str) -> Result<String, String> {
+    // Whether such a device can be opened shows when it is; a name that no backend has is a bad argument.
+    let names = trunnion::backend_names();
+    match names.iter().any(|name| text == name || text.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(':'))) {
+        true => Ok(text.into()),
+        false => Err(format!("valid is one of {}, or one of them with `:` and a device's number or name", names.join(", "))),
+    }
 }
 
 fn epochs(text: &str) -> Result<u32, String> {
@@ -51,7 +59,7 @@ mod tests {
     #[test]
     fn without_arguments_the_defaults_hold() {
         let args = parse(&[]).unwrap();
-        assert_eq!(args.backend, "host");
+        assert_eq!(args.backend, None);
         assert_eq!(args.epochs, reference::EPOCHS);
         assert_eq!((args.seed, args.out), (1, PathBuf::from("out")));
     }
@@ -76,7 +84,7 @@ mod tests {
                 "18446744073709551616",
                 "from 0 to 18446744073709551615",
             ),
-            ("--backend", "abacus", "possible values: "),
+            ("--backend", "abacus", "valid is one of host"),
         ] {
             let error = parse(&[option, value]).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{option} {value}");

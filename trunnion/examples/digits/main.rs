@@ -8,6 +8,7 @@
 mod args;
 mod data;
 mod font;
+mod kernels;
 mod plot;
 mod reference;
 mod train;
@@ -46,7 +47,12 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("cannot make the directory {}: {error}", args.out.display()))?;
     let data::Split { train, test } = data::load()?;
     let rows = train.rows();
-    let mut trainer = Trainer::open(&args.backend, args.seed, train)?;
+    let client = match &args.backend {
+        Some(name) => trunnion::open(name)?,
+        None => trunnion::client()?,
+    };
+    let device = client.name();
+    let mut trainer = Trainer::open(client, args.seed, &train)?;
 
     let started = Instant::now();
     let losses = train_epochs(&mut trainer, rows, args)?;
@@ -66,7 +72,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     };
     let path = args.out.join("digits.png");
     let picture = Picture {
-        title: &format!("Handwritten digits: MLP 64-128-10 on {}", args.backend),
+        title: &format!("Handwritten digits: MLP 64-128-10 on {device}"),
         subtitle: &format!(
             "test accuracy {accuracy:.4} ({right} of {}) after {epochs}, seed {}",
             test.rows(),
@@ -81,7 +87,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
 
     let mut out = stdout().lock();
-    writeln!(out, "{epochs} on {} took {seconds:.2} s", args.backend)?;
+    writeln!(out, "{epochs} on {device} took {seconds:.2} s")?;
     writeln!(out, "\n{}", trainer.memory_report()?)?;
     writeln!(out, "picture in {}", path.display())?;
     writeln!(out, "test accuracy {accuracy:.4}")?;

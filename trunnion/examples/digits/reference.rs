@@ -5,6 +5,8 @@
 //! Batch, step length and epochs were chosen on training rows held out for it (`index % 5 == 3`), never on the test set, the
 //! best of nine combinations with momentum 0.9: over ten seeds they read 98.0 % of those rows on average, 97.2 % at worst.
 
+use core::ops::Range;
+
 use super::data::{CLASSES, PIXELS, SplitMix64};
 
 /// Units of the hidden layer.
@@ -114,12 +116,14 @@ pub fn backward(weights: &Weights, scratch: &mut Scratch, images: &[f32], labels
         labels,
         &mut scratch.losses,
         &mut scratch.logits_gradient,
+        labels.len(),
     );
     matmul_transposed_left(
         &scratch.hidden,
         &scratch.logits_gradient,
         &mut gradient.output,
         HIDDEN,
+        0..HIDDEN,
     );
     sum_rows(&scratch.logits_gradient, &mut gradient.output_bias);
     matmul_transposed_right(
@@ -134,6 +138,7 @@ pub fn backward(weights: &Weights, scratch: &mut Scratch, images: &[f32], labels
         &scratch.hidden_gradient,
         &mut gradient.hidden,
         PIXELS,
+        0..PIXELS,
     );
     sum_rows(&scratch.hidden_gradient, &mut gradient.hidden_bias);
 }
@@ -174,12 +179,13 @@ pub fn matmul(left: &[f32], right: &[f32], out: &mut [f32], inner: usize) {
     }
 }
 
-/// `out` (`columns` x n) = `left` (m x `columns`), transposed, times `right` (m x n): a weight's gradient.
-pub fn matmul_transposed_left(left: &[f32], right: &[f32], out: &mut [f32], columns: usize) {
-    let width = out.len() / columns;
+/// `out` (`chosen` x n) = the `chosen` columns of `left` (m x `columns`), transposed, times `right` (m x n): rows of a
+/// weight's gradient.
+pub fn matmul_transposed_left(left: &[f32], right: &[f32], out: &mut [f32], columns: usize, chosen: Range<usize>) {
+    let width = out.len() / chosen.len();
     out.fill(0.0);
     for (left, right) in left.chunks_exact(columns).zip(right.chunks_exact(width)) {
-        for (&factor, out) in left.iter().zip(out.chunks_exact_mut(width)) {
+        for (&factor, out) in left[chosen.clone()].iter().zip(out.chunks_exact_mut(width)) {
             add_scaled(out, factor, right);
         }
     }
@@ -238,14 +244,16 @@ pub fn sum_rows(values: &[f32], sums: &mut [f32]) {
     }
 }
 
-/// The cross-entropy of each row of rows x 10 `logits` with its label, and the gradient of their mean by the logits.
+/// The cross-entropy of each row of rows x 10 `logits` with its label, and the gradient of its share in the mean over a
+/// batch of `batch` rows by the logits.
 pub fn softmax_cross_entropy(
     logits: &[f32],
     labels: &[u32],
     losses: &mut [f32],
     gradient: &mut [f32],
+    batch: usize,
 ) {
-    let share = 1.0 / labels.len() as f32;
+    let share = 1.0 / batch as f32;
     let rows = logits
         .chunks_exact(CLASSES)
         .zip(gradient.chunks_exact_mut(CLASSES));
@@ -310,7 +318,7 @@ mod tests {
 
         // The same, with the left one stored as 3 x 2, then with the right one stored as 2 x 3.
         out.fill(f32::NAN);
-        matmul_transposed_left(&[1.0, 4.0, 2.0, 5.0, 3.0, 6.0], &right, &mut out, 2);
+        matmul_transposed_left(&[1.0, 4.0, 2.0, 5.0, 3.0, 6.0], &right, &mut out, 2, 0..2);
         close(&out, &[58.0, 64.0, 139.0, 154.0]);
         out.fill(f32::NAN);
         matmul_transposed_right(&left, &[7.0, 9.0, 11.0, 8.0, 10.0, 12.0], &mut out, 3);
@@ -335,7 +343,7 @@ mod tests {
     #[test]
     fn cross_entropy_of_even_logits_is_the_logarithm_of_ten() {
         let (mut losses, mut gradient) = ([f32::NAN; 2], [f32::NAN; 20]);
-        softmax_cross_entropy(&[3.0; 20], &[4, 0], &mut losses, &mut gradient);
+        softmax_cross_entropy(&[3.0; 20], &[4, 0], &mut losses, &mut gradient, 2);
         close(&losses, &[10f32.ln(); 2]);
         let mut expected = [0.05; 20];
         (expected[4], expected[10]) = (-0.45, -0.45);
@@ -347,9 +355,9 @@ mod tests {
         let mut logits = [-1000.0; 10];
         logits[3] = 1000.0;
         let (mut losses, mut gradient) = ([f32::NAN], [f32::NAN; 10]);
-        softmax_cross_entropy(&logits, &[3], &mut losses, &mut gradient);
+        softmax_cross_entropy(&logits, &[3], &mut losses, &mut gradient, 1);
         close(&losses, &[0.0]);
-        softmax_cross_entropy(&logits, &[5], &mut losses, &mut gradient);
+        softmax_cross_entropy(&logits, &[5], &mut losses, &mut gradient, 1);
         close(&losses, &[2000.0]);
         assert!(gradient.iter().all(|value| value.is_finite()));
     }

@@ -1,148 +1,217 @@
-//! The trainer: holds the network on the chosen backend and runs epochs over the training rows.
+//! The trainer: holds the network on a device and runs epochs over the training rows there. Nothing comes back in an epoch but its loss.
 
 use core::error::Error;
-use core::fmt::Write;
 
-use super::data::Dataset;
-use super::reference::{self, BATCH, Scratch, Weights};
+use trunnion::prelude::*;
+use trunnion::report::{MemoryReport, ReportScope};
 
-/// Names that `--backend` takes.
-pub fn backends() -> Vec<&'static str> {
-    vec!["host"]
+use super::data::{CLASSES, Dataset, PIXELS};
+use super::kernels::{Kernels, batch_grid, update_grid, weight_grid};
+use super::reference::{BATCH, HIDDEN, Weights};
+
+/// The weights, or what there is one of a weight, one after another in one buffer.
+#[derive(Debug)]
+struct Parameters {
+    all: Buffer<f32>,
+    hidden: Handle,
+    hidden_bias: Handle,
+    output: Handle,
+    output_bias: Handle,
+}
+
+impl Parameters {
+    /// Values, in the order of the arrays of [`Weights`].
+    const COUNT: usize = PIXELS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES;
+
+    fn create(client: &Client, weights: &Weights) -> Result<Self> {
+        let Weights { hidden, hidden_bias, output, output_bias } = weights;
+        let all = Buffer::from_slice(client, &[&hidden[..], hidden_bias, output, output_bias].concat())?;
+        let mut first = 0;
+        let mut next = |count: usize| {
+            first += count;
+            Ok::<_, trunnion::Error>(all.slice(first - count..first)?.into_handle())
+        };
+        Ok(Self {
+            hidden: next(hidden.len())?,
+            hidden_bias: next(hidden_bias.len())?,
+            output: next(output.len())?,
+            output_bias: next(output_bias.len())?,
+            all,
+        })
+    }
+}
+
+/// What a pass over `rows` images writes on its way.
+#[derive(Debug)]
+struct Layers {
+    rows: usize,
+    hidden: Buffer<f32>,
+    logits: Buffer<f32>,
+}
+
+impl Layers {
+    fn create(client: &Client, rows: usize) -> Result<Self> {
+        let (hidden, logits) = (Buffer::empty(client, rows * HIDDEN)?, Buffer::empty(client, rows * CLASSES)?);
+        Ok(Self { rows, hidden, logits })
+    }
 }
 
 /// The network in training, with the rows it learns from.
 #[derive(Debug)]
 pub struct Trainer {
-    train: Dataset,
-    weights: Weights,
-    velocity: Weights,
-    scratch: Scratch,
+    client: Client,
+    kernels: Kernels,
+    images: Buffer<f32>,
+    labels: Buffer<u32>,
+    batch: Buffer<f32>,
+    weights: Parameters,
+    velocity: Parameters,
+    gradient: Parameters,
+    layers: Layers,
+    hidden_layer_gradient: Buffer<f32>,
+    logits_gradient: Buffer<f32>,
 }
 
 impl Trainer {
-    /// Makes a network with first weights by `seed` on `backend`, one of [`backends`].
-    pub fn open(backend: &str, seed: u64, train: Dataset) -> Result<Self, Box<dyn Error>> {
-        if !backends().contains(&backend) {
-            return Err(format!(
-                "there is no backend {backend:?}; there are {}",
-                backends().join(", ")
-            )
-            .into());
-        }
+    /// Makes a network with first weights by `seed` on a client's device.
+    pub fn open(client: Client, seed: u64, train: &Dataset) -> Result<Self> {
         Ok(Self {
-            train,
-            weights: Weights::random(seed),
-            velocity: Weights::zero(),
-            scratch: Scratch::new(BATCH),
+            kernels: Kernels::prepare(&client)?,
+            images: Buffer::from_slice(&client, &train.images)?,
+            labels: Buffer::from_slice(&client, &train.labels)?,
+            batch: Buffer::empty(&client, BATCH * PIXELS)?,
+            weights: Parameters::create(&client, &Weights::random(seed))?,
+            velocity: Parameters::create(&client, &Weights::zero())?,
+            gradient: Parameters::create(&client, &Weights::zero())?,
+            layers: Layers::create(&client, BATCH)?,
+            hidden_layer_gradient: Buffer::empty(&client, BATCH * HIDDEN)?,
+            logits_gradient: Buffer::empty(&client, BATCH * CLASSES)?,
+            client,
         })
     }
 
     /// Trains on the rows of `order`, [`BATCH`] a step, and gives the mean loss. Rows that do not fill a last batch
     /// are left out, so that every step has one shape; the next order brings them in.
     pub fn epoch(&mut self, order: &[u32]) -> Result<f32, Box<dyn Error>> {
-        let mut images = vec![0.0; BATCH * super::data::PIXELS];
-        let mut labels = vec![0; BATCH];
-        let mut sum = 0.0;
-        let batches = order.chunks_exact(BATCH);
-        let rows = batches.len() * BATCH;
-        for batch in batches {
-            self.train.gather(batch, &mut images, &mut labels);
-            reference::step(
-                &mut self.weights,
-                &mut self.velocity,
-                &mut self.scratch,
-                &images,
-                &labels,
-            );
-            sum += self.scratch.losses.iter().sum::<f32>();
+        let steps = order.len() / BATCH;
+        let order = Buffer::from_slice(&self.client, order)?;
+        let losses = Buffer::<f32>::empty(&self.client, steps * BATCH)?;
+        for step in 0..steps {
+            let own = losses.slice(step * BATCH..(step + 1) * BATCH)?;
+            self.step(&order, (step * BATCH) as u32, &own)?;
         }
-        Ok(sum / rows as f32)
+        let mean = Buffer::<f32>::empty(&self.client, 1)?;
+        self.client.launch(&self.kernels.mean, Grid::x(1), [&*losses, &*mean])?;
+        Ok(mean.read()?[0])
+    }
+
+    /// One training step on the rows at `first` of the order: forward, backward, update.
+    fn step(&self, order: &Buffer<u32>, first: u32, losses: &Buffer<f32>) -> Result<()> {
+        let Self { client, kernels, batch, weights, gradient, layers, .. } = self;
+        let args = Args::from([&**order, &*self.images, &**batch]).parameters(&first);
+        client.launch(&kernels.gather, batch_grid(BATCH), args)?;
+        self.forward(batch, layers)?;
+
+        let (hidden, logits) = (&*layers.hidden, &*layers.logits);
+        let (logits_gradient, layer_gradient) = (&*self.logits_gradient, &*self.hidden_layer_gradient);
+        let args = Args::from([logits, &**order, &*self.labels, &**losses, logits_gradient]).parameters(&first);
+        client.launch(&kernels.loss, batch_grid(BATCH), args)?;
+        client.launch(&kernels.output_gradient, weight_grid(HIDDEN), [hidden, logits_gradient, &gradient.output])?;
+        client.launch(&kernels.output_bias_gradient, Grid::x(1), [logits_gradient, &gradient.output_bias])?;
+        let args = [logits_gradient, &weights.output, hidden, layer_gradient];
+        client.launch(&kernels.hidden_layer_gradient, batch_grid(BATCH), args)?;
+        client.launch(&kernels.hidden_gradient, weight_grid(PIXELS), [&**batch, layer_gradient, &gradient.hidden])?;
+        client.launch(&kernels.hidden_bias_gradient, Grid::x(1), [layer_gradient, &gradient.hidden_bias])?;
+        let args = [&*gradient.all, &*self.velocity.all, &*weights.all];
+        client.launch(&kernels.update, update_grid(Parameters::COUNT), args)?;
+        Ok(())
+    }
+
+    fn forward(&self, images: &Handle, layers: &Layers) -> Result<()> {
+        let Self { client, kernels, weights, .. } = self;
+        let (hidden, logits) = (&*layers.hidden, &*layers.logits);
+        let grid = batch_grid(layers.rows);
+        client.launch(&kernels.hidden, grid.clone(), [images, &weights.hidden, &weights.hidden_bias, hidden])?;
+        client.launch(&kernels.output, grid, [hidden, &weights.output, &weights.output_bias, logits])?;
+        Ok(())
     }
 
     /// The digit the network reads in each image of `data`.
-    pub fn predict(&mut self, data: &Dataset) -> Result<Vec<u32>, Box<dyn Error>> {
-        let mut scratch = Scratch::new(data.rows());
-        reference::forward(&self.weights, &mut scratch, &data.images);
-        Ok(reference::predictions(&scratch.logits))
+    pub fn predict(&self, data: &Dataset) -> Result<Vec<u32>> {
+        let layers = Layers::create(&self.client, data.rows())?;
+        self.forward(&*Buffer::from_slice(&self.client, &data.images)?, &layers)?;
+        let digits = Buffer::<u32>::empty(&self.client, data.rows())?;
+        self.client.launch(&self.kernels.predict, batch_grid(layers.rows), [&*layers.logits, &*digits])?;
+        digits.read()
     }
 
-    /// The memory the trainer holds, as a table.
-    pub fn memory_report(&self) -> Result<String, Box<dyn Error>> {
-        let scratch = &self.scratch;
-        let activations = scratch.hidden.len() + scratch.logits.len();
-        let rows = [
-            (
-                "training rows",
-                (self.train.images.len() + self.train.labels.len()) * 4,
-            ),
-            ("weights", self.weights.bytes()),
-            ("velocity", self.velocity.bytes()),
-            ("gradient", scratch.gradient.bytes()),
-            ("activations", (2 * activations + scratch.losses.len()) * 4),
-        ];
-        let total = ("total", rows.iter().map(|row| row.1).sum());
-        let mut table = format!("{:<14} {:>9}\n", "memory", "bytes");
-        for (name, bytes) in rows.into_iter().chain([total]) {
-            writeln!(table, "{name:<14} {bytes:>9}")?;
-        }
-        Ok(table)
+    /// The memory of the device.
+    pub fn memory_report(&self) -> Result<MemoryReport> {
+        self.client.memory_report(ReportScope::Device)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::data::{load, shuffled};
+    use super::super::reference;
     use super::*;
 
-    fn accuracy(trainer: &mut Trainer, data: &Dataset) -> f64 {
+    fn trainer(seed: u64, rows: &Dataset) -> Trainer {
+        Trainer::open(trunnion::open("host").unwrap(), seed, rows).unwrap()
+    }
+
+    fn accuracy(trainer: &Trainer, data: &Dataset) -> f64 {
         let predictions = trainer.predict(data).unwrap();
-        let right = predictions
-            .iter()
-            .zip(&data.labels)
-            .filter(|(left, right)| left == right)
-            .count();
+        let right = predictions.iter().zip(&data.labels).filter(|(left, right)| left == right).count();
         right as f64 / data.rows() as f64
     }
 
-    fn train(seed: u64, epochs: u32, rows: Dataset) -> (Trainer, Vec<f32>) {
-        let count = rows.rows();
-        let mut trainer = Trainer::open("host", seed, rows).unwrap();
-        let losses = (0..epochs)
-            .map(|epoch| trainer.epoch(&shuffled(count, seed, epoch)).unwrap())
-            .collect();
+    fn train(seed: u64, epochs: u32, rows: &Dataset) -> (Trainer, Vec<f32>) {
+        let mut trainer = trainer(seed, rows);
+        let losses = (0..epochs).map(|epoch| trainer.epoch(&shuffled(rows.rows(), seed, epoch)).unwrap()).collect();
         (trainer, losses)
+    }
+
+    #[test]
+    fn the_device_learns_what_plain_rust_learns() {
+        let rows = load().unwrap().train;
+        let (trainer, losses) = train(3, 2, &rows);
+        let (mut weights, mut velocity) = (Weights::random(3), Weights::zero());
+        let mut scratch = reference::Scratch::new(BATCH);
+        let (mut images, mut labels) = (vec![0.0; BATCH * PIXELS], vec![0; BATCH]);
+        for epoch in 0..2 {
+            let (mut sum, mut count) = (0.0, 0);
+            for batch in shuffled(rows.rows(), 3, epoch).chunks_exact(BATCH) {
+                rows.gather(batch, &mut images, &mut labels);
+                reference::step(&mut weights, &mut velocity, &mut scratch, &images, &labels);
+                sum += scratch.losses.iter().sum::<f32>();
+                count += BATCH;
+            }
+            let off = (losses[epoch as usize] - sum / count as f32).abs();
+            assert!(off < 1e-4, "epoch {epoch}: off by {off}");
+        }
+        let learnt = trainer.weights.all.read().unwrap();
+        let expected = [&weights.hidden[..], &weights.hidden_bias, &weights.output, &weights.output_bias].concat();
+        let most = learnt.iter().zip(&expected).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+        assert!(most < 1e-4, "weights differ by {most}");
     }
 
     #[test]
     fn a_few_epochs_already_read_most_held_out_digits() {
         let (held_out, rows) = load().unwrap().train.partition(|row| row % 4 == 3);
-        let (mut trainer, losses) = train(1, 4, rows);
-        assert!(
-            losses.is_sorted_by(|before, after| before > after),
-            "{losses:?}"
-        );
-        let accuracy = accuracy(&mut trainer, &held_out);
+        let (trainer, losses) = train(1, 4, &rows);
+        assert!(losses.is_sorted_by(|before, after| before > after), "{losses:?}");
+        let accuracy = accuracy(&trainer, &held_out);
         assert!(accuracy > 0.9, "{accuracy}");
     }
 
     #[test]
     fn the_same_seed_gives_the_same_run() {
         let rows = load().unwrap().train;
-        let losses = |seed| train(seed, 1, rows.clone()).1;
+        let losses = |seed| train(seed, 1, &rows).1;
         assert_eq!(losses(4), losses(4));
         assert_ne!(losses(4), losses(5));
-    }
-
-    #[test]
-    fn a_backend_that_is_not_there_is_refused_by_name() {
-        let error = Trainer::open("abacus", 1, Dataset::default())
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("\"abacus\"") && error.contains("host"),
-            "{error}"
-        );
     }
 
     /// How the settings in `reference.rs` were judged: on every fifth row that is not in the test set.
@@ -151,12 +220,8 @@ mod tests {
     fn the_settings_judged_on_held_out_training_rows() {
         for seed in 1..=10 {
             let (held_out, rows) = load().unwrap().train.partition(|row| row % 4 == 3);
-            let (mut trainer, losses) = train(seed, reference::EPOCHS, rows);
-            println!(
-                "seed {seed}: held out {:.4}, loss {:?}",
-                accuracy(&mut trainer, &held_out),
-                losses.last()
-            );
+            let (trainer, losses) = train(seed, reference::EPOCHS, &rows);
+            println!("seed {seed}: held out {:.4}, loss {:?}", accuracy(&trainer, &held_out), losses.last());
         }
     }
 }

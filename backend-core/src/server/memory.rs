@@ -1,0 +1,181 @@
+//! Reservations over the driver's pages.
+
+use super::DriverServer;
+use crate::driver::Driver;
+use alloc::boxed::Box;
+use alloc::vec;
+use core::time::Duration;
+use trunnion_memory_pools::{Pressure, Request, Storage, StorageError};
+use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::error::{Error, OutOfMemory, Result, Rung};
+use trunnion_runtime_core::failure::Failure;
+use trunnion_runtime_core::handle::Handle;
+use trunnion_runtime_core::id::MemoryId;
+use trunnion_runtime_core::platform::Deadline;
+use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, PoolKind, ReportScope};
+use trunnion_runtime_core::server::MemoryServer;
+use trunnion_runtime_core::timeline::{Frontier, Moment};
+
+/// How long the driver is waited for at once, before it is looked whether that was enough.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The driver as the pools see it.
+pub(super) struct Hardware<D: Driver> {
+    pub(super) driver: D,
+    max_page: u64,
+}
+
+impl<D: Driver> Hardware<D> {
+    pub(super) fn new(driver: D) -> Self {
+        let max_page = driver.properties().limits.max_allocation;
+        Self { driver, max_page }
+    }
+}
+
+impl<D: Driver> Storage for Hardware<D> {
+    type Page = D::Page;
+
+    fn allocate(&mut self, size: u64, _: PoolKind) -> Result<D::Page, StorageError> {
+        let refused = |r: crate::driver::DriverRefusal| StorageError { message: r.message, out_of_memory: r.out_of_memory };
+        self.driver.allocate(size).map_err(refused)
+    }
+
+    fn release(&mut self, page: D::Page) {
+        self.driver.release(page);
+    }
+
+    fn alignment(&self) -> u64 {
+        self.driver.page_alignment()
+    }
+
+    fn max_page(&self) -> u64 {
+        self.max_page
+    }
+
+    fn driver_free(&self) -> Option<u64> {
+        self.driver.free_memory()
+    }
+}
+
+impl<D: Driver> DriverServer<D> {
+    pub(super) fn reserve_memory(&mut self, at: Moment, handle: &Handle, mode: AllocationMode) {
+        self.service.get_or_insert(handle.service());
+        let lane = self.begin(at);
+        let (memory, size) = (handle.memory(), handle.allocation_size());
+        if size > 0 {
+            let slot = &self.lanes.slots[lane];
+            // On an idle stream the block's last uses are done: nobody needs to wait for this moment.
+            let is_idle = slot.flight.is_empty() && slot.queue.is_empty() && slot.waits.is_done(&self.timeline);
+            self.tracker.open(memory, size, Moment { seq: if is_idle { 0 } else { at.seq }, ..at });
+            self.reserving = Some((memory, size));
+            let request = Request { memory, size, stream: at.stream, mode };
+            if let Err(error) = self.reserve_within(&request) {
+                self.leave_unplaced(at, memory, size, error);
+            }
+            self.reserving = None;
+        }
+        self.end(lane);
+    }
+
+    /// There is no memory: the cause lies on all of it.
+    pub(super) fn leave_unplaced(&mut self, at: Moment, memory: MemoryId, size: u64, error: Error) {
+        let failure = Failure::new(at, error);
+        self.tracker.mark(memory, 0..size, &failure);
+        self.unplaced.insert(memory, failure);
+    }
+
+    fn reserve_within(&mut self, request: &Request) -> Result<()> {
+        let mut deadline = None;
+        loop {
+            let pressure = match self.pools.reserve(&mut self.hardware, request, &self.timeline) {
+                Ok(()) => return Ok(()),
+                Err(pressure) => pressure,
+            };
+            match pressure {
+                Pressure::Wait(frontier) => {
+                    let deadline = deadline.get_or_insert_with(|| Deadline::after(self.settings.pressure_wait));
+                    if !self.wait_for_memory(&frontier, deadline) {
+                        return Err(self.ended.clone().unwrap_or_else(|| self.out_of_memory(request)));
+                    }
+                }
+                Pressure::Exhausted(mut numbers) | Pressure::OverBudget(mut numbers) => {
+                    if deadline.is_some() {
+                        numbers.tried.push(Rung::Wait);
+                    }
+                    return Err(Error::OutOfMemory(numbers));
+                }
+                Pressure::TooLarge { requested, limit } => return Err(Error::TooLarge { requested, limit }),
+                Pressure::Refused(refused) => {
+                    return Err(Error::Driver { call: "allocate".into(), code: 0, message: refused.message });
+                }
+                other => return Err(Error::Driver { call: "reserve".into(), code: 0, message: alloc::format!("{other}") }),
+            }
+        }
+    }
+
+    /// Waits a little for work that is with the driver. False when that is over: the deadline passed, or what would free memory
+    /// is not with the driver.
+    fn wait_for_memory(&mut self, frontier: &Frontier, deadline: &Deadline) -> bool {
+        for on in frontier.moments() {
+            if let Some(lane) = self.lanes.find(on.stream) {
+                self.submit_up_to(lane, on.seq);
+                if self.lanes.slots[lane].is_parked_at(on.seq) {
+                    return false;
+                }
+            }
+        }
+        if frontier.epoch() > 0 {
+            for lane in 0..self.lanes.slots.len() {
+                self.submit_up_to(lane, frontier.epoch());
+            }
+        }
+        if deadline.expired() || self.ended.is_some() || !self.lanes.slots.iter().any(|lane| lane.is_busy()) {
+            return false;
+        }
+        let look = deadline.remaining().map_or(LOOK, |left| left.min(LOOK));
+        self.hardware.driver.drain(&Deadline::after(look));
+        self.collect();
+        self.ended.is_none()
+    }
+
+    /// The numbers, for a request that waited in vain.
+    fn out_of_memory(&self, request: &Request) -> Error {
+        let total = self.pools.report(ReportScope::Device).total();
+        Error::OutOfMemory(Box::new(OutOfMemory {
+            requested: request.size,
+            live: total.live,
+            reserved: total.reserved,
+            padding: total.padding,
+            largest_free: total.largest_free,
+            budget: self.settings.memory_budget,
+            driver_free: self.hardware.driver.free_memory(),
+            tried: vec![Rung::Reuse, Rung::Merge, Rung::Trim, Rung::Wait],
+            driver: None,
+        }))
+    }
+
+    pub(super) fn free_memory(&mut self, memory: MemoryId) {
+        if !self.unplaced.is_empty() {
+            self.unplaced.remove(&memory);
+        }
+        let frontier = self.tracker.close(memory);
+        self.pools.free(&mut self.hardware, memory, frontier, &self.timeline);
+    }
+}
+
+impl<D: Driver> MemoryServer for DriverServer<D> {
+    fn usage(&self) -> MemoryUsage {
+        self.pools.usage()
+    }
+
+    fn report(&self, scope: ReportScope) -> MemoryReport {
+        self.pools.report(scope)
+    }
+
+    fn cleanup(&mut self) -> Result<()> {
+        self.collect();
+        self.settle();
+        self.pools.cleanup(&mut self.hardware, &self.timeline);
+        self.ended.clone().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,339 @@
+//! The threads of the process: one pool for all host devices, with as many threads as there are cores.
+//!
+//! A thread runs a stream that is ready ([`Errand`]), or joins in the work of another thread ([`Work`], shared with [`share`]): streams
+//! first, because the owner of shared work gets on alone. Threads are started when there is something to do for them, and sleep when there
+//! is nothing; a thread that has just run out of work looks for more for a moment before it sleeps, since waking it would take longer than
+//! most launches.
+//!
+//! No wake-up is lost: what is to be done is added and looked for under one lock, and a thread sleeps only when it has found nothing under
+//! that lock. Whoever adds something, or takes something and leaves something behind, calls one more thread, unless one is looking
+//! already: that one will find it, and call the next.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+pub(crate) use std::time::Instant;
+use std::time::Duration;
+
+use crate::lock::Lock;
+
+/// How long a thread without work looks for some before it sleeps.
+const LOOKING: Duration = Duration::from_micros(30);
+
+/// How long an owner watches its helpers finish before it sleeps.
+const WATCHING: Duration = Duration::from_micros(50);
+
+/// Something that is ready to run on one thread.
+pub(crate) trait Errand: Send + Sync + 'static {
+    /// Runs it, until it is done or somebody else's turn.
+    fn run(self: Arc<Self>);
+}
+
+/// Something several threads can do together.
+pub(crate) trait Work: Send + Sync + 'static {
+    /// Does pieces of it until none is left to begin, or the shift is over.
+    fn work(&self, shift: &Shift<'_>);
+
+    /// Who is at it.
+    fn crew(&self) -> &Crew;
+}
+
+/// How long a thread stays at shared work: its owner to the end, a helper until a stream needs a thread.
+pub(crate) struct Shift<'a>(Option<&'a AtomicUsize>);
+
+impl Shift<'_> {
+    /// Of somebody who does it alone.
+    pub(crate) const fn owner() -> Self {
+        Self(None)
+    }
+
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.is_some_and(|waiting| waiting.load(Ordering::Relaxed) > 0)
+    }
+}
+
+/// The helpers at shared work.
+#[derive(Default)]
+pub(crate) struct Crew {
+    helpers: AtomicUsize,
+    owner: Lock<Option<Thread>>,
+}
+
+impl Crew {
+    fn leave(&self) {
+        if self.helpers.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(owner) = self.owner.lock().take()
+        {
+            owner.unpark();
+        }
+    }
+
+    /// Waits until no helper is left. None joins any more.
+    fn see_off(&self) {
+        let start = Instant::now();
+        while self.helpers.load(Ordering::Acquire) > 0 {
+            if start.elapsed() > WATCHING {
+                // Either the last helper finds the owner here, or it has left before and the loop does not park.
+                *self.owner.lock() = Some(thread::current());
+                while self.helpers.load(Ordering::Acquire) > 0 {
+                    thread::park();
+                }
+                self.owner.lock().take();
+                return;
+            }
+            core::hint::spin_loop();
+        }
+    }
+}
+
+struct Pool {
+    tasks: Mutex<Tasks>,
+    bell: Condvar,
+    /// Counts what was added, for those who look without the lock.
+    added: AtomicUsize,
+    /// Streams that are ready and have no thread.
+    waiting: AtomicUsize,
+    /// Threads that look for work.
+    looking: AtomicUsize,
+    size: usize,
+}
+
+#[derive(Default)]
+struct Tasks {
+    ready: VecDeque<Arc<dyn Errand>>,
+    open: Vec<Open>,
+    sleeping: usize,
+    started: usize,
+}
+
+struct Open {
+    work: Arc<dyn Work>,
+    places: usize,
+}
+
+enum Task {
+    Errand(Arc<dyn Errand>),
+    Help(Arc<dyn Work>),
+}
+
+/// How many threads run at the same time.
+pub(crate) fn cores() -> usize {
+    pool().size
+}
+
+/// Runs the errand on a thread of the pool. Where the system gives no thread at all, it has run when this returns.
+pub(crate) fn push(errand: Arc<dyn Errand>) {
+    let pool = pool();
+    let mut tasks = pool.lock();
+    tasks.ready.push_back(errand);
+    pool.note(&tasks);
+    pool.call(&mut tasks);
+    if tasks.started == 0
+        && let Some(errand) = tasks.ready.pop_back()
+    {
+        pool.note(&tasks);
+        drop(tasks);
+        errand.run();
+    }
+}
+
+/// Whether a stream is ready and has no thread.
+pub(crate) fn is_awaited() -> bool {
+    pool().waiting.load(Ordering::Relaxed) > 0
+}
+
+/// Whether somebody would help at once, without being woken.
+pub(crate) fn has_idle_thread() -> bool {
+    pool().looking.load(Ordering::Relaxed) > 0
+}
+
+/// Does the work, with the help of up to `helpers` threads that have nothing else to do. It is done when this returns.
+pub(crate) fn share<W: Work>(work: &Arc<W>, helpers: usize) {
+    let pool = pool();
+    {
+        let mut tasks = pool.lock();
+        tasks.open.push(Open { work: work.clone(), places: helpers });
+        pool.note(&tasks);
+        pool.call(&mut tasks);
+    }
+    work.work(&Shift::owner());
+    pool.lock().open.retain(|open| !ptr::eq(open.work.crew(), work.crew()));
+    work.crew().see_off();
+}
+
+/// Now, for measuring how long something took.
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// How long ago that was, in nanoseconds.
+pub(crate) fn nanoseconds_since(start: Instant) -> u64 {
+    start.elapsed().as_nanos() as u64
+}
+
+fn pool() -> &'static Pool {
+    static POOL: OnceLock<Pool> = OnceLock::new();
+    POOL.get_or_init(|| Pool {
+        tasks: Mutex::default(),
+        bell: Condvar::new(),
+        added: AtomicUsize::new(0),
+        waiting: AtomicUsize::new(0),
+        looking: AtomicUsize::new(0),
+        size: thread::available_parallelism().map_or(1, usize::from),
+    })
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, Tasks> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, tasks: &Tasks) {
+        self.waiting.store(tasks.ready.len(), Ordering::Relaxed);
+        self.added.fetch_add(1, Ordering::Release);
+    }
+
+    /// Sees to it that one more thread looks for work.
+    fn call(&'static self, tasks: &mut Tasks) {
+        if self.looking.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        if tasks.sleeping > 0 {
+            self.bell.notify_one();
+        } else if tasks.started < self.size {
+            let name = alloc::format!("trunnion-host-{}", tasks.started);
+            match thread::Builder::new().name(name).spawn(move || self.run()) {
+                Ok(_) => tasks.started += 1,
+                Err(error) => log::warn!("the host device has {} threads, another one was refused: {error}", tasks.started),
+            }
+        }
+    }
+
+    fn run(&'static self) {
+        loop {
+            match self.next() {
+                Task::Errand(errand) => errand.run(),
+                Task::Help(work) => {
+                    work.work(&Shift(Some(&self.waiting)));
+                    work.crew().leave();
+                }
+            }
+        }
+    }
+
+    fn next(&'static self) -> Task {
+        let mut tasks = self.lock();
+        if let Some(task) = self.take(&mut tasks) {
+            return task;
+        }
+        self.looking.fetch_add(1, Ordering::Relaxed);
+        let seen = self.added.load(Ordering::Relaxed);
+        drop(tasks);
+        let start = Instant::now();
+        while self.added.load(Ordering::Acquire) == seen && start.elapsed() < LOOKING {
+            core::hint::spin_loop();
+        }
+        let mut tasks = self.lock();
+        self.looking.fetch_sub(1, Ordering::Relaxed);
+        loop {
+            if let Some(task) = self.take(&mut tasks) {
+                return task;
+            }
+            tasks.sleeping += 1;
+            tasks = self.bell.wait(tasks).unwrap_or_else(PoisonError::into_inner);
+            tasks.sleeping -= 1;
+        }
+    }
+
+    fn take(&'static self, tasks: &mut Tasks) -> Option<Task> {
+        let task = if let Some(errand) = tasks.ready.pop_front() {
+            self.waiting.store(tasks.ready.len(), Ordering::Relaxed);
+            Task::Errand(errand)
+        } else {
+            let open = tasks.open.first_mut()?;
+            open.places -= 1;
+            let work = open.work.clone();
+            // Under the lock: the owner waits for those who joined before it closed the work.
+            work.crew().helpers.fetch_add(1, Ordering::Relaxed);
+            if open.places == 0 {
+                tasks.open.remove(0);
+            }
+            Task::Help(work)
+        };
+        if !tasks.ready.is_empty() || !tasks.open.is_empty() {
+            self.call(tasks);
+        }
+        Some(task)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    struct Sum {
+        next: AtomicUsize,
+        sum: AtomicUsize,
+        crew: Crew,
+    }
+
+    impl Work for Sum {
+        fn work(&self, shift: &Shift<'_>) {
+            while !shift.is_over() {
+                let piece = self.next.fetch_add(1, Ordering::Relaxed);
+                if piece >= 1000 {
+                    return;
+                }
+                self.sum.fetch_add(piece, Ordering::Relaxed);
+            }
+        }
+
+        fn crew(&self) -> &Crew {
+            &self.crew
+        }
+    }
+
+    struct Send(mpsc::Sender<usize>, usize);
+
+    impl Errand for Send {
+        fn run(self: Arc<Self>) {
+            let _ = self.0.send(self.1);
+        }
+    }
+
+    #[test]
+    fn shared_work_is_done_once_when_share_returns() {
+        for round in 0..2000 {
+            let sum = Arc::new(Sum { next: AtomicUsize::new(0), sum: AtomicUsize::new(0), crew: Crew::default() });
+            share(&sum, 1 + round % 4);
+            assert_eq!(sum.sum.load(Ordering::Relaxed), 999 * 1000 / 2);
+        }
+    }
+
+    #[test]
+    fn every_errand_runs_however_the_threads_sleep_between() {
+        let (sender, receiver) = mpsc::channel();
+        let mut expected = 0;
+        let mut got = 0;
+        for round in 0..300 {
+            for k in 0..=round % 5 {
+                push(Arc::new(Send(sender.clone(), k)));
+                expected += 1;
+            }
+            if round % 3 == 0 {
+                thread::sleep(Duration::from_micros(17 * (round as u64 % 7)));
+            }
+            while got < expected {
+                receiver.recv_timeout(Duration::from_secs(10)).expect("an errand was not run");
+                got += 1;
+            }
+        }
+        assert!(pool().lock().started <= cores());
+    }
+}

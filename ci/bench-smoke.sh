@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs every benchmark once, small, so that none can rot. The figures mean nothing here; that they come out does.
+source "$(dirname "$0")/workspace.sh"
+
+need cc gcc libc6-dev
+need valgrind valgrind libc6-dbg
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+say 'cargo run --release -p benches -- --all --quick'
+cargo run --release -p benches -- --all --quick | tee "$log"
+cases=$(grep -c '^{"workload":' "$log") || die 'not one line of figures came out'
+printf 'bench-smoke: %s cases ran\n' "$cases"

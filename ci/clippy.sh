@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Formatting, and clippy without a warning over every combination of features that is promised to build. A line below is
+# a combination; whoever adds a crate or a feature adds the lines for it.
+source "$(dirname "$0")/workspace.sh"
+
+matrix=(
+    '--workspace --all-targets'
+    '--workspace --all-targets --all-features'
+
+    '-p trunnion-runtime-core --all-targets'
+    '-p trunnion-runtime-core --no-default-features'
+    '-p trunnion-runtime-core --no-default-features --features serde'
+    '-p trunnion-runtime-core --all-targets --features serde'
+
+    '-p trunnion-memory-pools --all-targets'
+    '-p trunnion-memory-pools --no-default-features'
+    '-p trunnion-memory-pools --no-default-features --features serde'
+    '-p trunnion-memory-pools --all-targets --features serde'
+
+    '-p trunnion-resource-tracker --all-targets'
+    '-p trunnion-resource-tracker --no-default-features'
+
+    '-p trunnion-backend-core --all-targets'
+    '-p trunnion-backend-core --no-default-features'
+    '-p trunnion-backend-core --no-default-features --features serde'
+    '-p trunnion-backend-core --all-targets --features serde'
+
+    '-p trunnion-backend-host --all-targets'
+    '-p trunnion-backend-host --no-default-features'
+
+    '-p trunnion --all-targets'
+    '-p trunnion --no-default-features'
+    '-p trunnion --no-default-features --features host'
+    '-p trunnion --all-targets --features serde'
+
+    '-p trunnion-conformance --all-targets'
+    '-p trunnion-conformance --no-default-features'
+
+    '-p benches --all-targets'
+)
+
+say 'cargo fmt --all --check'
+cargo fmt --all --check
+
+# A crate that nobody listed would go unchecked without anyone noticing.
+members=$(cargo tree --workspace --depth 0 --prefix none --format '{p}' | awk 'NF { print $1 }' | sort -u)
+for member in $members; do
+    printf '%s\n' "${matrix[@]}" | grep -q -- "^-p $member " || die "no line of the matrix names the crate $member"
+done
+
+for combination in "${matrix[@]}"; do
+    say "cargo clippy $combination"
+    # shellcheck disable=SC2086 # a combination is several words
+    cargo clippy --quiet $combination -- -D warnings
+done
+printf '\nclippy: %s combinations of features without a warning\n' "${#matrix[@]}"

@@ -1,0 +1,63 @@
+# What every script here knows of the workspace: which crates are no_std, which backends are built, how a Debian package
+# gets on the machine, and how libtest's figures are added up. Sourced, not run.
+# shellcheck shell=bash disable=SC2034
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# The crates that build without the standard library, lowest floor first.
+NO_STD_CRATES=(
+    trunnion-runtime-core
+    trunnion-memory-pools
+    trunnion-resource-tracker
+    trunnion-backend-core
+    trunnion-backend-host
+)
+
+# The backends built so far, as TRUNNION_REQUIRE wants them: comma-separated.
+BACKENDS=host
+
+TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+HOST_TRIPLE=$(rustc -vV | sed -n 's/^host: //p')
+
+# The version the workspace promises to build with, as in its Cargo.toml.
+MSRV=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+
+say() { printf '\n== %s\n' "$*"; }
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+# version_at_least HAVE WANT
+version_at_least() { printf '%s\n%s\n' "$2" "$1" | sort --check=quiet --version-sort; }
+
+# need WHAT PACKAGE…: installs the Debian packages where WHAT (a program, or a path with a slash in it) is missing, and
+# says nothing where it is there.
+need() {
+    local what=$1 root=()
+    shift
+    if [[ $what == */* ]]; then [[ -e $what ]] && return; else command -v "$what" >/dev/null && return; fi
+    command -v apt-get >/dev/null || die "$what is missing, and there is no apt-get to install it with (Debian: $*)"
+    if ((EUID != 0)); then
+        command -v sudo >/dev/null || die "$what is missing, and only root can install it: apt-get install $*"
+        root=(sudo)
+    fi
+    say "installing $* ($what is missing)"
+    "${root[@]}" apt-get update -qq
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null
+    hash -r
+}
+
+# count_tests LOG: adds up every `test result:` line in the log into PASSED, FAILED and IGNORED.
+count_tests() {
+    read -r PASSED FAILED IGNORED < <(awk '
+        /^test result:/ {
+            for (i = 2; i <= NF; i++) {
+                if ($i == "passed;") passed += $(i - 1)
+                if ($i == "failed;") failed += $(i - 1)
+                if ($i ~ /^ignored;/) ignored += $(i - 1)
+            }
+        }
+        END { print passed + 0, failed + 0, ignored + 0 }' "$1")
+}

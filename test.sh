@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs every test there is: units, documentation, examples, the conformance suite on each backend built so far, and the
+# no_std crates on a target that has no std. Installs what is missing. Takes no options.
+source "$(dirname "$0")/ci/workspace.sh"
+
+export TRUNNION_REQUIRE=${TRUNNION_REQUIRE:-$BACKENDS}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# A linker for cargo, and callgrind for the tests that count instructions.
+need cc gcc libc6-dev
+need valgrind valgrind libc6-dbg
+
+say "cargo test --workspace (TRUNNION_REQUIRE=$TRUNNION_REQUIRE)"
+tests=ok
+cargo test --workspace --no-fail-fast 2>&1 | tee "$log" || tests=FAILED
+count_tests "$log"
+# A run that tested nothing has not passed.
+((PASSED > 0)) || tests=FAILED
+
+no_std=ok
+ci/no-std.sh || no_std=FAILED
+
+say summary
+printf '%-28s %s\n' \
+    'tests' "$tests: $PASSED passed, $FAILED failed, $IGNORED ignored" \
+    'backends required' "$TRUNNION_REQUIRE" \
+    'no_std on thumbv7em' "$no_std: ${#NO_STD_CRATES[@]} crates"
+if [[ $tests != ok ]]; then
+    # The names again, so that nobody has to scroll for them.
+    grep -E '^test .* FAILED$|^error' "$log" | sort -u | head -n 50 || true
+fi
+[[ $tests == ok && $no_std == ok ]] || exit 1

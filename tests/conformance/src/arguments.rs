@@ -1,0 +1,92 @@
+//! The command line: the suite's own arguments, and those of `cargo test`, which are passed on.
+
+use crate::factory::Factory;
+use crate::test::Test;
+use libtest_mimic::Arguments as Libtest;
+use regex::Regex;
+use std::sync::Arc;
+
+/// What `--help` prints before what is passed on.
+pub const HELP: &str = "\
+The conformance suite: every row of the contract, run against any device.
+
+  --backend NAME     run on this backend only; may be given several times
+  --row REGEX        run only rows that match this as a whole, such as `M.*`
+  --rows             print `ROW name` for each test and run none
+  --child ROW::name  run one test in this process, as the suite does for tests that need a process of their own
+
+TRUNNION_REQUIRE=host,… names backends that must be there.
+What follows is understood as by `cargo test`.
+";
+
+/// The command line, read.
+#[derive(Debug)]
+pub struct Arguments {
+    /// The backends to run on; all that are built in if empty.
+    pub backends: Vec<String>,
+    /// The rows to run.
+    pub row: Option<Regex>,
+    /// Print the tests instead of running them.
+    pub rows: bool,
+    /// Print the help.
+    pub help: bool,
+    /// The one test to run, in this process.
+    pub child: Option<String>,
+    /// What the harness is told.
+    pub libtest: Libtest,
+}
+
+impl Arguments {
+    /// Reads the arguments, the program's name first.
+    ///
+    /// # Errors
+    /// What is wrong, and what is valid. Arguments of `cargo test` that are wrong end the process with code 2.
+    pub fn read(arguments: impl IntoIterator<Item = String>, factories: &[Arc<dyn Factory>], tests: &[Test]) -> Result<Self, String> {
+        let mut arguments = arguments.into_iter();
+        let mut rest = vec![arguments.next().unwrap_or_default()];
+        let (mut backends, mut row, mut rows, mut help, mut child) = (Vec::new(), None, false, false, None);
+        while let Some(argument) = arguments.next() {
+            let (name, inline) = match argument.split_once('=') {
+                Some((name, value)) if name.starts_with("--") => (name.to_string(), Some(value.to_string())),
+                _ => (argument.clone(), None),
+            };
+            let mut value = |what: &str| {
+                inline.clone().or_else(|| arguments.next()).ok_or_else(|| format!("`{name}` needs {what}"))
+            };
+            match name.as_str() {
+                "--backend" => backends.push(known_backend(value("a backend's name")?, factories)?),
+                "--row" => row = Some(known_rows(&value("a regular expression")?, tests)?),
+                "--child" => child = Some(value("a test's `ROW::name`")?),
+                "--rows" => rows = true,
+                "--help" | "-h" => help = true,
+                _ => rest.push(argument),
+            }
+        }
+        let mut libtest = Libtest::from_iter(rest);
+        libtest.test_threads = libtest.test_threads.or(Some(2));
+        Ok(Self { backends, row, rows, help, child, libtest })
+    }
+
+    /// Whether a row is asked for.
+    pub fn takes(&self, row: &str) -> bool {
+        self.row.as_ref().is_none_or(|regex| regex.is_match(row))
+    }
+}
+
+fn known_backend(name: String, factories: &[Arc<dyn Factory>]) -> Result<String, String> {
+    if factories.iter().any(|factory| factory.name() == name) {
+        return Ok(name);
+    }
+    let known: Vec<_> = factories.iter().map(|factory| factory.name()).collect();
+    Err(format!("there is no backend `{name}` built in; there are: {}", known.join(", ")))
+}
+
+fn known_rows(text: &str, tests: &[Test]) -> Result<Regex, String> {
+    let regex = Regex::new(&format!("^(?:{text})$")).map_err(|error| format!("`--row {text}`: {error}"))?;
+    if tests.iter().any(|test| regex.is_match(test.row)) {
+        return Ok(regex);
+    }
+    let mut rows: Vec<_> = tests.iter().map(|test| test.row).collect();
+    rows.dedup();
+    Err(format!("`--row {text}` matches no row; there are: {}", rows.join(", ")))
+}

@@ -1,0 +1,80 @@
+//! The CPU backend: as it is, and made as hard to use as it can be.
+
+use core::time::Duration;
+use std::any::Any;
+use std::sync::{Arc, Once};
+use trunnion_backend_host::{HostBackend, HostOptions, HostResource};
+use trunnion_conformance::{Factory, Refusal, Variant};
+use trunnion_runtime_core::access::Access;
+use trunnion_runtime_core::backend::{self, Backend, OpenSettings};
+use trunnion_runtime_core::client::Client;
+use trunnion_runtime_core::error::Result;
+use trunnion_runtime_core::handle::Handle;
+use trunnion_runtime_core::id::StreamId;
+use trunnion_runtime_core::server::Opened;
+use trunnion_runtime_core::timeline::Point;
+
+/// The CPU backend with options that hold unless a variant asks for others.
+pub struct Host {
+    name: &'static str,
+    options: HostOptions,
+}
+
+impl Host {
+    /// As programs use it.
+    pub fn plain() -> Self {
+        Self { name: "host", options: HostOptions::default() }
+    }
+
+    /// With memory of its own, wide row pitch, several kinds of memory, and completions that come late and in another order.
+    pub fn hard() -> Self {
+        let options = HostOptions::default()
+            .separate_memory(true)
+            .row_pitch(256)
+            .memory_types(3)
+            .delay(Duration::from_micros(300))
+            .reorder(1);
+        Self { name: "host-hard", options }
+    }
+}
+
+impl Factory for Host {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn backend(&self) -> &str {
+        "host"
+    }
+
+    fn available(&self) -> Result<(), String> {
+        static REGISTERED: Once = Once::new();
+        // Where the facade was first, its registration counts.
+        REGISTERED.call_once(|| drop(backend::register(Arc::new(HostBackend::default()))));
+        Ok(())
+    }
+
+    fn start(&self, variant: &Variant, settings: &OpenSettings) -> Result<Opened, Refusal> {
+        Ok(HostBackend::new(varied(self.options.clone(), variant)).open(0, settings)?)
+    }
+
+    fn with_resource(&self, client: &Client, handle: &Handle, access: Access, task: &mut dyn FnMut(StreamId)) -> Result<Point> {
+        client.with_resource::<HostResource, ()>(handle, access, |_, stream| task(stream)).map(|(_, point)| point)
+    }
+
+    fn get_resource(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
+        Ok(Box::new(client.get_resource::<HostResource>(handle)?))
+    }
+}
+
+fn varied(mut options: HostOptions, variant: &Variant) -> HostOptions {
+    macro_rules! set {
+        ($($field:ident),*) => { $(if let Some(value) = variant.$field { options = options.$field(value); })* };
+    }
+    set!(row_pitch, delay, reorder, fail_compile, memory_types, lose_after, refuse_allocation, memory, max_allocation, max_binding);
+    set!(max_buffers, max_parameters, max_grid, max_workgroup, max_invocations, max_shared);
+    if variant.separate_memory {
+        options = options.separate_memory(true);
+    }
+    options
+}

@@ -1,0 +1,27 @@
+//! The backends that are built in, one feature and one file each, and the tests of what is above the library's floor.
+
+#[cfg(feature = "facade")]
+mod facade;
+#[cfg(feature = "host")]
+mod host;
+
+use std::sync::Arc;
+use trunnion_conformance::{Factory, Test};
+
+/// The backends that are built in.
+pub fn factories() -> Vec<Arc<dyn Factory>> {
+    vec![
+        #[cfg(feature = "host")]
+        Arc::new(host::Host::plain()),
+        #[cfg(feature = "host")]
+        Arc::new(host::Host::hard()),
+    ]
+}
+
+/// The tests of the facade.
+pub fn tests() -> Vec<Test> {
+    #[cfg(feature = "facade")]
+    return facade::tests();
+    #[cfg(not(feature = "facade"))]
+    Vec::new()
+}

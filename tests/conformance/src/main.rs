@@ -1,0 +1,11 @@
+//! Runs the conformance suite on the backends that are built in.
+
+#![forbid(unsafe_code)]
+
+mod builtin;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    trunnion_conformance::run(std::env::args(), &builtin::factories(), builtin::tests())
+}

@@ -1,0 +1,12 @@
+//! The suite as `cargo test` runs it: on every backend that is built in.
+
+#![forbid(unsafe_code)]
+
+#[path = "../src/builtin/mod.rs"]
+mod builtin;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    trunnion_conformance::run(std::env::args(), &builtin::factories(), builtin::tests())
+}

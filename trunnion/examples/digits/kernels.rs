@@ -1,0 +1,181 @@
+//! The network's arithmetic as kernels. Each workgroup calls the functions of `reference.rs` on its own rows of the result.
+
+use trunnion::prelude::*;
+
+use super::data::{CLASSES, PIXELS};
+use super::reference::{self, BATCH, HIDDEN};
+
+/// Rows of a batch that a workgroup works on.
+const ROWS: usize = 16;
+/// Rows of a weight matrix that a workgroup works on.
+const WEIGHT_ROWS: usize = 32;
+/// Weights that a workgroup updates.
+const UPDATES: usize = 4096;
+
+/// Every kernel of the network, prepared.
+#[derive(Debug)]
+pub struct Kernels {
+    /// order, all images -> the batch's images; parameter: where the batch begins in the order.
+    pub gather: KernelHandle,
+    /// images, weights, bias -> relu(images x weights + bias)
+    pub hidden: KernelHandle,
+    /// hidden, weights, bias -> hidden x weights + bias
+    pub output: KernelHandle,
+    /// logits, order, all labels -> losses, gradient of the logits; parameter: where the batch begins in the order.
+    pub loss: KernelHandle,
+    /// hidden, gradient of the logits -> gradient of the output weights
+    pub output_gradient: KernelHandle,
+    /// gradient of the logits -> gradient of the output bias
+    pub output_bias_gradient: KernelHandle,
+    /// gradient of the logits, output weights, hidden -> gradient of the hidden layer
+    pub hidden_layer_gradient: KernelHandle,
+    /// images, gradient of the hidden layer -> gradient of the hidden weights
+    pub hidden_gradient: KernelHandle,
+    /// gradient of the hidden layer -> gradient of the hidden bias
+    pub hidden_bias_gradient: KernelHandle,
+    /// gradient -> velocity, weights
+    pub update: KernelHandle,
+    /// losses -> their mean
+    pub mean: KernelHandle,
+    /// logits -> digits
+    pub predict: KernelHandle,
+}
+
+/// The grid in which each workgroup has its rows of a batch.
+pub fn batch_grid(rows: usize) -> Grid {
+    Grid::x(rows.div_ceil(ROWS) as u32)
+}
+
+/// The grid in which each workgroup has its rows of a weight matrix.
+pub fn weight_grid(rows: usize) -> Grid {
+    Grid::x(rows.div_ceil(WEIGHT_ROWS) as u32)
+}
+
+/// The grid in which each workgroup has its share of all weights.
+pub fn update_grid(weights: usize) -> Grid {
+    Grid::x(weights.div_ceil(UPDATES) as u32)
+}
+
+/// Bytes of rows of `columns` values.
+const fn rows_of(rows: usize, columns: usize) -> u64 {
+    (rows * columns * size_of::<f32>()) as u64
+}
+
+impl Kernels {
+    /// Prepares them for a client's device.
+    pub fn prepare(client: &Client) -> Result<Self> {
+        let kernel = |name: &str, interface: Interface, function: fn(&Workgroup<'_>) -> Result<(), KernelFault>| {
+            client.prepare(SourceKernel::new(name, interface).source(Source::host(function)))
+        };
+        let reads = |count: usize| (0..count).fold(Interface::new(), |interface, _| interface.read());
+        Ok(Self {
+            gather: kernel("gather", reads(2).overwrite(rows_of(ROWS, PIXELS)).parameters_of::<u32>(), gather)?,
+            hidden: kernel("hidden", reads(3).overwrite(rows_of(ROWS, HIDDEN)), hidden)?,
+            output: kernel("output", reads(3).overwrite(rows_of(ROWS, CLASSES)), output)?,
+            loss: kernel(
+                "loss",
+                reads(3).overwrite(rows_of(ROWS, 1)).overwrite(rows_of(ROWS, CLASSES)).parameters_of::<u32>(),
+                loss,
+            )?,
+            output_gradient: kernel("output_gradient", reads(2).overwrite(rows_of(WEIGHT_ROWS, CLASSES)), |group| {
+                weight_gradient(group, HIDDEN)
+            })?,
+            output_bias_gradient: kernel("output_bias_gradient", reads(1).overwrite(rows_of(1, CLASSES)), bias_gradient)?,
+            hidden_layer_gradient: kernel(
+                "hidden_layer_gradient",
+                reads(3).overwrite(rows_of(ROWS, HIDDEN)),
+                hidden_layer_gradient,
+            )?,
+            hidden_gradient: kernel("hidden_gradient", reads(2).overwrite(rows_of(WEIGHT_ROWS, HIDDEN)), |group| {
+                weight_gradient(group, PIXELS)
+            })?,
+            hidden_bias_gradient: kernel("hidden_bias_gradient", reads(1).overwrite(rows_of(1, HIDDEN)), bias_gradient)?,
+            update: kernel("update", reads(1).partition(rows_of(UPDATES, 1)).partition(rows_of(UPDATES, 1)), update)?,
+            mean: kernel("mean", reads(1).overwrite(rows_of(1, 1)), mean)?,
+            predict: kernel("predict", reads(1).overwrite(rows_of(ROWS, 1)), predict)?,
+        })
+    }
+}
+
+fn gather(group: &Workgroup<'_>) -> Result<(), KernelFault> {
+    let (order, images) = (group.read::<u32>(0)?, group.read::<f32>(1)?);
+    let first = group.parameters::<u32>()? as usize + ROWS * group.id()[0] as usize;
+    for (batch, row) in group.part::<f32>(2)?.chunks_exact_mut(PIXELS).zip(&order[first..]) {
+        batch.copy_from_slice(&images[*row as usize * PIXELS..][..PIXELS]);
+    }
+    Ok(())
+}
+
+/// The rows of a matrix of `columns` that belong to the workgroup's rows of the result.
+fn own_rows<'a>(group: &Workgroup<'_>, matrix: &'a [f32], columns: usize) -> &'a [f32] {
+    let first = ROWS * group.id()[0] as usize;
+    let last = (first + ROWS).min(matrix.len() / columns);
+    &matrix[first * columns..last * columns]
+}
+
+fn hidden(group: &Workgroup<'_>) -> Result<(), KernelFault> {
+    let (images, weights, bias) = (group.read(0)?, group.read(1)?, group.read(2)?);
+    let out = group.part(3)?;
+    reference::matmul(own_rows(group, images, PIXELS), weights, out, PIXELS);
+    reference::add_bias_relu(out, bias);
+    Ok(())
+}
+
+fn output(group: &Workgroup<'_>) -> Result<(), KernelFault> {
+    let (hidden, weights, bias) = (group.read(0)?, group.read(1)?, group.read(2)?);
+    let out = group.part(3)?;
+    reference::matmul(own_rows(group, hidden, HIDDEN), weights, out, HIDDEN);
+    reference::add_bias(out, bias);
+    Ok(())
+}
+
+fn loss(group: &Workgroup<'_>) -> Result<(), KernelFault> {
+    let (logits, order, all_labels) = (group.read(0)?, group.read::<u32>(1)?, group.read::<u32>(2)?);
+    let first = group.parameters::<u32>()? as usize + ROWS * group.id()[0] as usize;
+    let mut labels = [0; ROWS];
+    for (label, row) in labels.iter_mut().zip(&order[first..]) {
+        *label = all_labels[*row as usize];
+    }
+    let (losses, gradient) = (group.part(3)?, group.part(4)?);
+    let logits = own_rows(group, logits, CLASSES);
+    reference::softmax_cross_entropy(logits, &labels[..losses.len()], losses, gradient, BATCH);
+    Ok(())
+}
+
+fn weight_gradient(group: &Workgroup<'_>, columns: usize) -> Result<(), KernelFault> {
+    let (left, right) = (group.read(0)?, group.read(1)?);
+    let first = WEIGHT_ROWS * group.id()[0] as usize;
+    reference::matmul_transposed_left(left, right, group.part(2)?, columns, first..(first + WEIGHT_ROWS).min(columns));
+    Ok(())
+}
+
+fn bias_gradient(group: &Workgroup<'_>) -> Result<(), KernelFault> {
+    reference::sum_rows(group.read(0)?, group.part(1)?);
+    Ok(())
+}
+
+fn hidden_layer_gradient(group: &Workgroup<'_>) -> Result<(), KernelFault> {
+    let (logits_gradient, weights, hidden) = (group.read(0)?, group.read(1)?, group.read(2)?);
+    let out = group.part(3)?;
+    reference::matmul_transposed_right(own_rows(group, logits_gradient, CLASSES), weights, out, CLASSES);
+    reference::relu_gradient(out, own_rows(group, hidden, HIDDEN));
+    Ok(())
+}
+
+fn update(group: &Workgroup<'_>) -> Result<(), KernelFault> {
+    let own = group.part_range::<f32>(1)?;
+    reference::momentum_update(group.part(2)?, group.part(1)?, &group.read(0)?[own]);
+    Ok(())
+}
+
+fn mean(group: &Workgroup<'_>) -> Result<(), KernelFault> {
+    let losses = group.read::<f32>(0)?;
+    group.part::<f32>(1)?.fill(losses.iter().sum::<f32>() / losses.len() as f32);
+    Ok(())
+}
+
+fn predict(group: &Workgroup<'_>) -> Result<(), KernelFault> {
+    let logits = own_rows(group, group.read(0)?, CLASSES);
+    group.part::<u32>(1)?.copy_from_slice(&reference::predictions(logits));
+    Ok(())
+}
