@@ -35,6 +35,7 @@ matrix=(
 
     '-p trunnion-conformance --all-targets'
     '-p trunnion-conformance --no-default-features'
+    '-p trunnion-conformance --no-default-features --features facade'
 
     '-p benches --all-targets'
 )

@@ -108,7 +108,7 @@ pub unsafe trait Driver: Send + Sized + 'static {
     fn wait(&mut self, stream: &mut Self::Stream, other: &mut Self::Stream, seq: u64);
 
     /// Hands what was encoded to the device; when it is done the stream has finished `seq`. With nothing encoded, the stream finishes
-    /// `seq` when what it was given before is done.
+    /// `seq` when what it was given before is done, waits included.
     ///
     /// # Errors
     /// What the driver answers; the batch is then gone, and its operations have failed.
@@ -117,7 +117,7 @@ pub unsafe trait Driver: Send + Sized + 'static {
     /// What the stream has finished, and what came of it: failures and read bytes are added to `outcome`, each once.
     ///
     /// # Errors
-    /// The device's fault.
+    /// The device's fault, whatever the error is.
     fn poll(&mut self, stream: &mut Self::Stream, outcome: &mut Outcome) -> Result<u64>;
 
     // ---- encoding, each as operation `seq`

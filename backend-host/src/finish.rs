@@ -177,9 +177,10 @@ mod alarm {
     //! A thread that calls the notifier at the time a completion is to be reported.
 
     use alloc::collections::BTreeMap;
+    use core::time::Duration;
     use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
     use std::thread;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
     use trunnion_runtime_core::error::{Error, Result};
     use trunnion_runtime_core::executor::Notifier;
     use trunnion_runtime_core::platform::Deadline;

@@ -31,8 +31,8 @@ use crate::storage::{HostPage, Span};
 use crate::unwind::contain;
 
 /// Work in nanoseconds that is worth waking a thread for, and worth sharing with one that is awake.
-const WORTH_WAKING: u64 = 30_000;
-const WORTH_SHARING: u64 = 4_000;
+const WORTH_WAKING: u64 = 50_000;
+const WORTH_SHARING: u64 = 15_000;
 
 /// How long the workgroups that a thread takes at once should run, in nanoseconds.
 const TURN: u64 = 5_000;
@@ -195,7 +195,8 @@ impl LaunchJob {
         let cost = self.code.cost.load(Ordering::Relaxed);
         let threads = threads.min(usize::try_from(total).unwrap_or(usize::MAX));
         let fair = (total / (threads as u64 * 4)).max(1);
-        let turn = if cost == 0 { fair.min(total / (threads as u64 * 16) + 1) } else { (TURN / cost).clamp(1, fair) };
+        let unknown = total / (threads as u64 * 16) + 1;
+        let turn = TURN.checked_div(cost).unwrap_or(unknown).clamp(1, fair);
         self.turn.store(turn, Ordering::Relaxed);
         let helpers = threads - 1;
         if helpers == 0 || total == 1 {
@@ -223,7 +224,7 @@ impl LaunchJob {
     fn take_turn(&self) -> bool {
         let total = self.total.load(Ordering::Relaxed);
         let turn = self.turn.load(Ordering::Relaxed);
-        if self.stop.load(Ordering::Relaxed) || self.next.load(Ordering::Relaxed) >= total {
+        if self.is_taken() {
             return false;
         }
         let start = self.next.fetch_add(turn, Ordering::Relaxed);
@@ -289,6 +290,10 @@ impl Work for LaunchJob {
             let turn = self.turn.load(Ordering::Relaxed).min(self.total.load(Ordering::Relaxed));
             self.learn(start, turns * turn);
         }
+    }
+
+    fn is_taken(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.next.load(Ordering::Relaxed) >= self.total.load(Ordering::Relaxed)
     }
 
     fn crew(&self) -> &Crew {

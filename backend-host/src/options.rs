@@ -322,10 +322,9 @@ fn size(value: &str) -> Option<u64> {
 }
 
 fn duration(value: &str) -> Option<Duration> {
-    let units: [(&str, fn(u64) -> Duration); 3] =
-        [("us", Duration::from_micros), ("ms", Duration::from_millis), ("s", Duration::from_secs)];
-    let (number, make) = units.iter().find_map(|(unit, make)| Some((value.strip_suffix(unit)?, make)))?;
-    number.trim().parse().ok().map(make)
+    let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
+    let (number, microseconds) = units.iter().find_map(|(unit, size)| Some((value.strip_suffix(unit)?, *size)))?;
+    number.trim().parse::<u64>().ok()?.checked_mul(microseconds).map(Duration::from_micros)
 }
 
 fn axes(value: &str) -> Option<[u32; 3]> {

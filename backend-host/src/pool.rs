@@ -14,10 +14,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use core::time::Duration;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 pub(crate) use std::time::Instant;
-use std::time::Duration;
 
 use crate::lock::Lock;
 
@@ -37,6 +37,9 @@ pub(crate) trait Errand: Send + Sync + 'static {
 pub(crate) trait Work: Send + Sync + 'static {
     /// Does pieces of it until none is left to begin, or the shift is over.
     fn work(&self, shift: &Shift<'_>);
+
+    /// Whether nothing is left to begin.
+    fn is_taken(&self) -> bool;
 
     /// Who is at it.
     fn crew(&self) -> &Crew;
@@ -111,9 +114,17 @@ struct Tasks {
     started: usize,
 }
 
+/// Shared work, until its owner closes it.
 struct Open {
     work: Arc<dyn Work>,
+    /// How many more may join.
     places: usize,
+}
+
+impl Open {
+    fn has_room(&self) -> bool {
+        self.places > 0 && !self.work.is_taken()
+    }
 }
 
 enum Task {
@@ -220,6 +231,12 @@ impl Pool {
                 Task::Errand(errand) => errand.run(),
                 Task::Help(work) => {
                     work.work(&Shift(Some(&self.waiting)));
+                    // Whoever left for a stream may come back, or somebody else in its place.
+                    let mut tasks = self.lock();
+                    if let Some(open) = tasks.open.iter_mut().find(|open| ptr::eq(open.work.crew(), work.crew())) {
+                        open.places += 1;
+                    }
+                    drop(tasks);
                     work.crew().leave();
                 }
             }
@@ -255,17 +272,14 @@ impl Pool {
             self.waiting.store(tasks.ready.len(), Ordering::Relaxed);
             Task::Errand(errand)
         } else {
-            let open = tasks.open.first_mut()?;
+            let open = tasks.open.iter_mut().find(|open| open.has_room())?;
             open.places -= 1;
             let work = open.work.clone();
             // Under the lock: the owner waits for those who joined before it closed the work.
             work.crew().helpers.fetch_add(1, Ordering::Relaxed);
-            if open.places == 0 {
-                tasks.open.remove(0);
-            }
             Task::Help(work)
         };
-        if !tasks.ready.is_empty() || !tasks.open.is_empty() {
+        if !tasks.ready.is_empty() || tasks.open.iter().any(Open::has_room) {
             self.call(tasks);
         }
         Some(task)
@@ -292,6 +306,10 @@ mod tests {
                 }
                 self.sum.fetch_add(piece, Ordering::Relaxed);
             }
+        }
+
+        fn is_taken(&self) -> bool {
+            self.next.load(Ordering::Relaxed) >= 1000
         }
 
         fn crew(&self) -> &Crew {

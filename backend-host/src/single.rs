@@ -16,6 +16,10 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// Does all of it.
     fn work(&self, shift: &Shift<'_>);
 
+    /// Whether nothing is left to begin.
+    #[allow(dead_code, reason = "only the pool with threads looks at it")]
+    fn is_taken(&self) -> bool;
+
     /// Nobody else is at it.
     #[allow(dead_code, reason = "only the pool with threads looks at it")]
     fn crew(&self) -> &Crew;

@@ -121,6 +121,10 @@ impl Work for Shared {
         }
     }
 
+    fn is_taken(&self) -> bool {
+        self.next.load(Ordering::Relaxed).saturating_mul(PIECE) >= self.target.size()
+    }
+
     fn crew(&self) -> &Crew {
         &self.crew
     }

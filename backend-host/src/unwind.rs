@@ -5,7 +5,8 @@ use alloc::string::String;
 /// Runs `f`; its panic's message when it panics. Without `std` panics cannot be caught.
 #[cfg(feature = "std")]
 pub(crate) fn contain<R>(f: impl FnOnce() -> R) -> Result<R, String> {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use core::panic::AssertUnwindSafe;
+    use std::panic::catch_unwind;
     catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
         let text = payload.downcast_ref::<&str>().map(|text| String::from(*text));
         let message = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a value that is no text".into());

@@ -9,11 +9,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use std::sync::Once;
 
+/// Options of a backend, as name and value.
+type Options = BTreeMap<String, String>;
+
 /// A backend that is compiled in.
 struct BuiltIn {
     name: &'static str,
     /// Makes it with the options the process's configuration has for it, so that it lists the devices they ask for.
-    make: fn(&BTreeMap<String, String>) -> Result<Arc<dyn Backend>>,
+    make: fn(&Options) -> Result<Arc<dyn Backend>>,
 }
 
 /// Every backend that can be compiled in: of two devices of the same kind, the one listed first is the better.
@@ -39,7 +42,7 @@ pub fn register_built_in() {
             let made = (built_in.make)(&config::process_options(built_in.name)).or_else(|error| {
                 // Opening a device answers the same error; listing devices should not fail for it.
                 log::warn!("the configuration's options for {} are ignored: {error}", built_in.name);
-                (built_in.make)(&BTreeMap::new())
+                (built_in.make)(&Options::new())
             });
             if let Err(error) = made.and_then(backend::register) {
                 log::warn!("{error}");

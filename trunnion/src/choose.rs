@@ -56,7 +56,8 @@ fn choose(asked: Option<&Device>, backends: &[Arc<dyn Backend>]) -> Result<Devic
         let Discovery { devices, unavailable } = Discovery::of(backends);
         return devices.first().map(|best| best.device).ok_or(OpenError::NoDevices { unavailable });
     };
-    let Some(backend) = backends.iter().find(|known| known.name().as_str().eq_ignore_ascii_case(asked.backend())) else {
+    let Some(backend) = backends.iter().find(|known| known.name().as_str().eq_ignore_ascii_case(asked.backend()))
+    else {
         let known = backends.iter().map(|known| known.name().to_string()).collect();
         return Err(Error::UnknownBackend { name: asked.backend().into(), known }.into());
     };
@@ -75,7 +76,10 @@ fn choose(asked: Option<&Device>, backends: &[Arc<dyn Backend>]) -> Result<Devic
             let named = devices.iter().find(|device| device.adapter.to_lowercase().contains(&part));
             named.map(|named| named.device).ok_or_else(|| OpenError::NoMatch {
                 asked: asked.to_string(),
-                devices: devices.iter().map(|device| alloc::format!("{} ({})", device.device, device.adapter)).collect(),
+                devices: devices
+                    .iter()
+                    .map(|device| alloc::format!("{} ({})", device.device, device.adapter))
+                    .collect(),
             })
         }
     }
@@ -109,7 +113,9 @@ mod tests {
         fn enumerate(&self) -> Result<Vec<DeviceInfo>> {
             match &self.1 {
                 Ok(devices) => {
-                    let info = |(i, (kind, name)): (usize, &(DeviceKind, &str))| DeviceInfo::new(self.id(i), *kind, *name, "driver", "api");
+                    let info = |(i, (kind, name)): (usize, &(DeviceKind, &str))| {
+                        DeviceInfo::new(self.id(i), *kind, *name, "driver", "api")
+                    };
                     Ok(devices.iter().enumerate().map(info).collect())
                 }
                 Err(why) => Err(Error::Driver { call: "load".into(), code: -3, message: (*why).into() }),
@@ -125,7 +131,10 @@ mod tests {
         use DeviceKind::*;
         alloc::vec![
             Arc::new(Shelf("cuda", Err("no libcuda"))),
-            Arc::new(Shelf("vulkan", Ok(alloc::vec![(Cpu, "llvmpipe (LLVM 19)"), (IntegratedGpu, "Iris Xe"), (DiscreteGpu, "Arc A770")]))),
+            Arc::new(Shelf(
+                "vulkan",
+                Ok(alloc::vec![(Cpu, "llvmpipe (LLVM 19)"), (IntegratedGpu, "Iris Xe"), (DiscreteGpu, "Arc A770")])
+            )),
             Arc::new(Shelf("wgpu", Ok(alloc::vec![(DiscreteGpu, "Arc A770"), (VirtualGpu, "virtio"), (Other, "odd")]))),
             Arc::new(Shelf("Host", Ok(alloc::vec![(Cpu, "processor")]))),
             Arc::new(Shelf("bare", Ok(Vec::new()))),

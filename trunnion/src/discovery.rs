@@ -90,7 +90,8 @@ impl fmt::Display for Discovery {
                 details.join(", "),
             ]);
         }
-        let widths = core::array::from_fn::<_, 6, _>(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0));
+        let widths =
+            core::array::from_fn::<_, 6, _>(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0));
         for row in rows {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(widths) {

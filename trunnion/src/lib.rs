@@ -24,8 +24,8 @@ pub use errors::{ConfigError, OpenError, Origin, ParseDeviceError};
 
 // The modules of `trunnion-runtime-core`, under their own names.
 pub use trunnion_runtime_core::{
-    access, allocation, backend, bytes, client, elem, error, executor, failure, grid, handle, id, kernel, layout, platform, promise,
-    properties, report, server, service, stream, timeline,
+    access, allocation, backend, bytes, client, elem, error, executor, failure, grid, handle, id, kernel, layout,
+    platform, promise, properties, report, server, service, stream, timeline,
 };
 
 // What nearly every program names.

@@ -172,6 +172,9 @@ impl<D: Driver> DriverServer<D> {
         }
         for (entry, writes) in gone {
             self.failed_late(Moment { stream: id, seq: entry.seq }, &writes, &failure);
+            if entry.is_read {
+                self.complete_read(entry.seq);
+            }
         }
         self.complete(lane);
     }

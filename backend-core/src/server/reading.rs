@@ -95,14 +95,16 @@ impl<D: Driver> DriverServer<D> {
     pub(super) fn fail_read(&mut self, seq: u64, failure: &Failure) {
         if let Some(mut read) = self.reads.remove(&seq) {
             read.failures.add(failure);
-            read.promise.fulfil(read.result(), &mut self.wakers);
+            let result = read.result();
+            read.promise.fulfil(result, &mut self.wakers);
         }
     }
 
     /// The stream has finished the read.
     pub(super) fn complete_read(&mut self, seq: u64) {
         if let Some(mut read) = self.reads.remove(&seq) {
-            read.promise.fulfil(read.result(), &mut self.wakers);
+            let result = read.result();
+            read.promise.fulfil(result, &mut self.wakers);
         }
     }
 

@@ -48,7 +48,7 @@ fn end(executor: &Executor<Counter>) {
 
 #[test]
 fn an_entry_submitted_while_the_runner_falls_asleep_is_run() {
-    check(3, || {
+    check(2, || {
         let executor = executor(Execution::Runner);
         let ran = Arc::new(AtomicUsize::new(0));
         for _ in 0..2 {
@@ -62,7 +62,7 @@ fn an_entry_submitted_while_the_runner_falls_asleep_is_run() {
 
 #[test]
 fn a_shutdown_between_the_runners_look_and_its_sleep_is_seen() {
-    check(3, || {
+    check(2, || {
         let executor = Arc::new(executor(Execution::Runner));
         let other = executor.clone();
         let second = thread::spawn(move || other.shutdown(&Deadline::never()).ran_all);
@@ -83,7 +83,7 @@ fn a_call_is_answered_whether_its_caller_or_the_runner_runs_it() {
 
 #[test]
 fn two_callers_without_a_runner_are_both_answered() {
-    check(3, || {
+    check(2, || {
         let executor = Arc::new(executor(Execution::Inline));
         let other = executor.clone();
         let second = thread::spawn(move || other.call(|counter, _| counter.runs += 1, &Deadline::never()).unwrap());
@@ -95,7 +95,7 @@ fn two_callers_without_a_runner_are_both_answered() {
 
 #[test]
 fn an_entry_left_behind_a_held_lock_is_run_by_its_holder() {
-    check(3, || {
+    check(2, || {
         let executor = Arc::new(executor(Execution::Inline));
         let ran = Arc::new(AtomicUsize::new(0));
         let (other, theirs) = (executor.clone(), ran.clone());
@@ -116,7 +116,7 @@ fn an_entry_left_behind_a_held_lock_is_run_by_its_holder() {
 
 #[test]
 fn a_caller_that_gives_up_leaves_nothing_dangling() {
-    check(3, || {
+    check(2, || {
         let executor = Arc::new(executor(Execution::Inline));
         let other = executor.clone();
         let second = thread::spawn(move || {
@@ -135,7 +135,7 @@ fn a_caller_that_gives_up_leaves_nothing_dangling() {
 
 #[test]
 fn a_notification_reaches_a_runner_that_falls_asleep() {
-    check(3, || {
+    check(2, || {
         let executor = executor(Execution::Runner);
         let progress = executor.call(|counter, _| counter.progress.clone(), &Deadline::never()).unwrap();
         let notifier = executor.notifier();
@@ -149,7 +149,7 @@ fn a_notification_reaches_a_runner_that_falls_asleep() {
 
 #[test]
 fn nothing_of_another_thread_runs_inside_a_reservation() {
-    check(3, || {
+    check(2, || {
         let executor = Arc::new(executor(Execution::Inline));
         let inside = Arc::new(AtomicBool::new(false));
         let strayed = Arc::new(AtomicBool::new(false));

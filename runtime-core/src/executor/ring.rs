@@ -252,16 +252,18 @@ impl<T> Ring<T> {
 
     /// Sets the sleeping flag if nothing is claimed and nothing closed.
     pub(super) fn try_sleep(&self) -> Sleep {
-        let tail = self.tail.0.word.load(Ordering::Acquire);
-        if tail & !FLAGS != self.head.0.position.load(Ordering::Acquire) {
-            return Sleep::Outstanding;
-        }
-        if tail & CLOSED != 0 {
-            return Sleep::Closed;
-        }
-        match self.tail.0.word.compare_exchange(tail, tail | SLEEPING, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => Sleep::Asleep,
-            Err(_) => Sleep::Outstanding,
+        let mut tail = self.tail.0.word.load(Ordering::Acquire);
+        loop {
+            if tail & !FLAGS != self.head.0.position.load(Ordering::Acquire) {
+                return Sleep::Outstanding;
+            }
+            if tail & CLOSED != 0 {
+                return Sleep::Closed;
+            }
+            match self.tail.0.word.compare_exchange_weak(tail, tail | SLEEPING, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Sleep::Asleep,
+                Err(now) => tail = now,
+            }
         }
     }
 

@@ -29,10 +29,10 @@ pub struct Args {
 
 fn backend(text: &str) -> Result<String, String> {
     // Whether such a device can be opened shows when it is; a name that no backend has is a bad argument.
-    let names = trunnion::backend_names();
-    match names.iter().any(|name| text == name || text.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(':'))) {
-        true => Ok(text.into()),
-        false => Err(format!("valid is one of {}, or one of them with `:` and a device's number or name", names.join(", "))),
+    let names: Vec<_> = trunnion::backends().iter().map(|backend| backend.name().to_string()).collect();
+    match trunnion::Device::parse(text) {
+        Ok(device) if names.iter().any(|name| name == device.backend()) => Ok(text.into()),
+        _ => Err(format!("valid is {}, or one of them with `:` and a device's number or name", names.join(", "))),
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
                 "18446744073709551616",
                 "from 0 to 18446744073709551615",
             ),
-            ("--backend", "abacus", "valid is one of host"),
+            ("--backend", "abacus", "valid is host"),
         ] {
             let error = parse(&[option, value]).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{option} {value}");

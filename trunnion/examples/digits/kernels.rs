@@ -1,5 +1,7 @@
 //! The network's arithmetic as kernels. Each workgroup calls the functions of `reference.rs` on its own rows of the result.
 
+use trunnion::Result;
+use trunnion::error::KernelFault;
 use trunnion::prelude::*;
 
 use super::data::{CLASSES, PIXELS};

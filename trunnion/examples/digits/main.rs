@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod args;
+#[allow(dead_code, reason = "the tests and the bench `digits` also use whole batches on the host")]
 mod data;
 mod font;
 mod kernels;
 mod plot;
+#[allow(dead_code, reason = "the tests and the bench `digits` also use whole steps in plain Rust")]
 mod reference;
 mod train;
 
@@ -48,8 +50,8 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let data::Split { train, test } = data::load()?;
     let rows = train.rows();
     let client = match &args.backend {
-        Some(name) => trunnion::open(name)?,
-        None => trunnion::client()?,
+        Some(name) => trunnion::open(name.as_str())?,
+        None => trunnion::default_client()?,
     };
     let device = client.name();
     let mut trainer = Trainer::open(client, args.seed, &train)?;

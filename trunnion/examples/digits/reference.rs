@@ -55,13 +55,6 @@ impl Weights {
         }
         weights
     }
-
-    /// Bytes of all four arrays.
-    pub fn bytes(&self) -> usize {
-        let values =
-            self.hidden.len() + self.hidden_bias.len() + self.output.len() + self.output_bias.len();
-        values * size_of::<f32>()
-    }
 }
 
 /// What one step over `rows` images writes on its way to the new weights.

@@ -3,6 +3,7 @@
 use core::error::Error;
 
 use trunnion::prelude::*;
+use trunnion::Result;
 use trunnion::report::{MemoryReport, ReportScope};
 
 use super::data::{CLASSES, Dataset, PIXELS};

@@ -1,0 +1,182 @@
+//! Compiled kernels: in memory by the kernel's slot and the bounds mode, on disk by what the code depends on.
+
+use super::{DriverServer, ServerSettings};
+#[cfg(feature = "std")]
+use super::disk::Folder;
+use crate::driver::{Driver, StoredCode};
+use alloc::vec::Vec;
+use trunnion_resource_tracker::{Name, Tracker};
+use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::kernel::KernelHandle;
+use trunnion_runtime_core::server::{Bounds, CompileStatistics};
+
+const MODES: usize = 3;
+
+struct Slot<C> {
+    name: Option<Name>,
+    /// A failure is kept too, so that the compiler is not asked again.
+    codes: [Option<Result<C>>; MODES],
+}
+
+pub(super) struct CodeCache<C> {
+    slots: Vec<Slot<C>>,
+    statistics: CompileStatistics,
+    #[cfg(feature = "std")]
+    folder: Option<Folder>,
+}
+
+const fn mode(bounds: Bounds) -> usize {
+    match bounds {
+        Bounds::Checked => 0,
+        Bounds::Unchecked => 1,
+        Bounds::Validated => 2,
+    }
+}
+
+impl<C> CodeCache<C> {
+    #[cfg_attr(not(feature = "std"), allow(unused_variables, reason = "there is no disk"))]
+    pub(super) fn new<D: Driver>(settings: &ServerSettings, driver: &D) -> Self {
+        Self {
+            slots: Vec::new(),
+            statistics: CompileStatistics::default(),
+            #[cfg(feature = "std")]
+            folder: settings.kernel_cache.as_ref().map(|path| {
+                Folder::new(path, driver.compiler_identity(), &driver.properties().hardware_identity())
+            }),
+        }
+    }
+
+    fn slot(&mut self, kernel: &KernelHandle) -> &mut Slot<C> {
+        let slot = kernel.slot() as usize;
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || Slot { name: None, codes: [const { None }; MODES] });
+        }
+        &mut self.slots[slot]
+    }
+
+    /// What the tracker calls the kernel's launches.
+    #[inline]
+    pub(super) fn name(&mut self, kernel: &KernelHandle, tracker: &mut Tracker) -> Name {
+        let slot = self.slot(kernel);
+        *slot.name.get_or_insert_with(|| tracker.name(kernel.name()))
+    }
+
+    /// What became of compiling the kernel, where that was tried.
+    #[inline]
+    fn known(&self, kernel: &KernelHandle, bounds: Bounds) -> Option<&Result<C>> {
+        self.slots.get(kernel.slot() as usize)?.codes[mode(bounds)].as_ref()
+    }
+
+    /// The code of a kernel that was compiled.
+    #[inline]
+    pub(super) fn get(&self, kernel: &KernelHandle, bounds: Bounds) -> Result<&C> {
+        match self.known(kernel, bounds) {
+            Some(Ok(code)) => Ok(code),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(Error::InvalidKernel { kernel: kernel.name().into(), why: "it was not compiled".into() }),
+        }
+    }
+
+    pub(super) fn statistics(&self) -> &CompileStatistics {
+        &self.statistics
+    }
+
+    /// Drops all code.
+    pub(super) fn clear(&mut self) {
+        self.slots.clear();
+    }
+}
+
+impl<D: Driver> DriverServer<D> {
+    /// Compiles the kernel unless that was tried.
+    ///
+    /// # Errors
+    /// What the compiler said, this time or the first time; or the device's fault.
+    #[inline]
+    pub(super) fn compiled(&mut self, kernel: &KernelHandle, bounds: Bounds) -> Result<()> {
+        match self.code.known(kernel, bounds) {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(error.clone()),
+            None => self.compile_first(kernel, bounds),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn compile_first(&mut self, kernel: &KernelHandle, bounds: Bounds) -> Result<()> {
+        self.service.get_or_insert(kernel.service());
+        let stored = self.load(kernel, bounds);
+        let compiled = self.hardware.driver.compile(kernel, bounds, stored.as_deref());
+        let statistics = &mut self.code.statistics;
+        let result = match compiled {
+            Ok(compiled) => {
+                let keep = match compiled.stored {
+                    StoredCode::Used => {
+                        statistics.from_disk += 1;
+                        None
+                    }
+                    StoredCode::None => {
+                        statistics.compiled += 1;
+                        None
+                    }
+                    StoredCode::Keep(bytes) => {
+                        statistics.compiled += 1;
+                        Some((bytes, false))
+                    }
+                    StoredCode::Damaged(bytes) => {
+                        statistics.compiled += 1;
+                        Some((bytes, true))
+                    }
+                };
+                if let Some((bytes, damaged)) = keep {
+                    self.store(kernel, bounds, &bytes, damaged);
+                }
+                Ok(compiled.code)
+            }
+            Err(error) => {
+                if error.is_device_lost() {
+                    self.lose(error.clone());
+                    return Err(self.ended.clone().unwrap_or(error));
+                }
+                statistics.failed += 1;
+                log::warn!("{error}");
+                Err(error)
+            }
+        };
+        let answer = result.as_ref().map(|_| ()).map_err(Error::clone);
+        self.code.slot(kernel).codes[mode(bounds)] = Some(result);
+        answer
+    }
+
+    /// What an earlier run kept of the kernel's code.
+    #[cfg(feature = "std")]
+    fn load(&mut self, kernel: &KernelHandle, bounds: Bounds) -> Option<Vec<u8>> {
+        let (folder, statistics) = (self.code.folder.as_ref()?, &mut self.code.statistics);
+        folder.load(kernel, bounds).unwrap_or_else(|damaged| {
+            log::warn!("{damaged} is damaged and ignored; the kernel `{}` is compiled anew", kernel.name());
+            statistics.damaged.push(damaged);
+            None
+        })
+    }
+
+    #[cfg(feature = "std")]
+    fn store(&mut self, kernel: &KernelHandle, bounds: Bounds, bytes: &[u8], damaged: bool) {
+        let (Some(folder), statistics) = (self.code.folder.as_mut(), &mut self.code.statistics) else { return };
+        if damaged && let Some(path) = folder.path(kernel, bounds) {
+            let path = alloc::format!("{}", path.display());
+            log::warn!("the driver does not take the code in {path}; the kernel `{}` was compiled anew", kernel.name());
+            statistics.damaged.push(path);
+        }
+        if let Err(error) = folder.store(kernel, bounds, bytes) {
+            log::warn!("the code of kernel `{}` was not kept: {error}", kernel.name());
+        }
+    }
+
+    #[cfg(not(feature = "std"))]
+    fn load(&mut self, _: &KernelHandle, _: Bounds) -> Option<Vec<u8>> {
+        None
+    }
+
+    #[cfg(not(feature = "std"))]
+    fn store(&mut self, _: &KernelHandle, _: Bounds, _: &[u8], _: bool) {}
+}

@@ -1,0 +1,237 @@
+//! Streams: really concurrent, ordered within, waiting for each other without holding threads.
+
+mod rig;
+
+use rig::{PATIENCE, Rig, all, part};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use trunnion_backend_core::driver::{Driver, Outcome};
+use trunnion_backend_host::HostOptions;
+use trunnion_runtime_core::error::KernelFault;
+use trunnion_runtime_core::kernel::Interface;
+use trunnion_runtime_core::platform::Deadline;
+
+#[test]
+#[cfg(feature = "std")]
+fn two_kernels_on_two_streams_that_wait_for_each_other_finish() {
+    let _threads = rig::with_all_threads();
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        eprintln!("NOT RUN: one core");
+        return;
+    }
+    let mut rig = Rig::new(HostOptions::default());
+    let page = rig.page_of(&[0; 16]);
+    let kernel = rig.kernel("meet", Interface::new().atomic(), |group| {
+        let meeting = &group.atomic(0)?[0];
+        meeting.fetch_add(1, Ordering::SeqCst);
+        let start = Instant::now();
+        while meeting.load(Ordering::SeqCst) < 2 {
+            if start.elapsed() > PATIENCE / 2 {
+                return Err(KernelFault::Message("nobody came".into()));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    let mut streams = [rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap()];
+    for stream in &mut streams {
+        rig.launch(stream, 1, &kernel, [1, 1, 1], &[all(&page)]).unwrap();
+        rig.driver.submit(stream, 1).unwrap();
+    }
+    for stream in &mut streams {
+        assert!(rig.finish(stream, 1).failed.is_empty());
+    }
+}
+
+#[test]
+fn a_stream_sees_what_it_waited_for() {
+    let mut rig = Rig::new(HostOptions::default());
+    let page = rig.page_of(&[0; 16]);
+    let slow = rig.kernel("slow", Interface::new().partition(64), |group| {
+        std::thread::sleep(Duration::from_millis(5));
+        group.part::<u32>(0)?[0] += 1;
+        Ok(())
+    });
+    let twice = rig.kernel("twice", Interface::new().partition(64), |group| {
+        group.part::<u32>(0)?[0] *= 2;
+        Ok(())
+    });
+    let mut streams = [rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap()];
+    for round in 1..=10 {
+        let [a, b] = &mut streams;
+        if round > 1 {
+            rig.driver.wait(a, b, round - 1);
+        }
+        rig.launch(a, round, &slow, [1, 1, 1], &[all(&page)]).unwrap();
+        rig.driver.submit(a, round).unwrap();
+        rig.driver.wait(b, a, round);
+        rig.launch(b, round, &twice, [1, 1, 1], &[all(&page)]).unwrap();
+        rig.driver.submit(b, round).unwrap();
+    }
+    assert!(rig.finish(&mut streams[1], 10).failed.is_empty());
+    let expected = (0..10).fold(0, |value, _| 2 * (value + 1));
+    assert_eq!(rig.read_u32(part(&page, 0, 4)), [expected]);
+}
+
+#[test]
+#[cfg(feature = "std")]
+fn streams_that_wait_hold_no_thread() {
+    let _threads = rig::with_all_threads();
+    let mut rig = Rig::new(HostOptions::default());
+    let page = rig.page_of(&[0; 16]);
+    let open = Arc::new(AtomicBool::new(false));
+    let door = open.clone();
+    let gate = rig.kernel("gate", Interface::new(), move |_| {
+        while !door.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
+    });
+    let opened = open.clone();
+    let opener = rig.kernel("opener", Interface::new(), move |_| {
+        opened.store(true, Ordering::SeqCst);
+        Ok(())
+    });
+    let add = rig.kernel("add", Interface::new().atomic(), |group| {
+        group.atomic(0)?[0].fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    });
+    let mut first = rig.driver.open_stream().unwrap();
+    rig.launch(&mut first, 1, &gate, [1, 1, 1], &[]).unwrap();
+    rig.driver.submit(&mut first, 1).unwrap();
+    let mut waiting: Vec<_> = (0..50).map(|_| rig.driver.open_stream().unwrap()).collect();
+    for stream in &mut waiting {
+        rig.driver.wait(stream, &mut first, 1);
+        rig.launch(stream, 1, &add, [1, 1, 1], &[all(&page)]).unwrap();
+        rig.driver.submit(stream, 1).unwrap();
+    }
+    // Fifty streams wait for the gate; only a free thread can open it. With one core that thread is the gate's own.
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        open.store(true, Ordering::SeqCst);
+    }
+    let mut last = rig.driver.open_stream().unwrap();
+    rig.launch(&mut last, 1, &opener, [1, 1, 1], &[]).unwrap();
+    rig.driver.submit(&mut last, 1).unwrap();
+    for stream in &mut waiting {
+        rig.finish(stream, 1);
+    }
+    assert_eq!(rig.read_u32(part(&page, 0, 4)), [50]);
+}
+
+#[test]
+fn an_empty_batch_finishes_after_what_was_submitted_before() {
+    let mut rig = Rig::new(HostOptions::default());
+    let done = Arc::new(AtomicBool::new(false));
+    let mark = done.clone();
+    let slow = rig.kernel("slow", Interface::new(), move |_| {
+        std::thread::sleep(Duration::from_millis(20));
+        mark.store(true, Ordering::SeqCst);
+        Ok(())
+    });
+    let mut stream = rig.driver.open_stream().unwrap();
+    rig.launch(&mut stream, 1, &slow, [1, 1, 1], &[]).unwrap();
+    assert!(!done.load(Ordering::SeqCst), "ran before it was submitted");
+    rig.driver.submit(&mut stream, 1).unwrap();
+    rig.driver.barrier(&mut stream);
+    rig.driver.submit(&mut stream, 2).unwrap();
+    rig.finish(&mut stream, 2);
+    assert!(done.load(Ordering::SeqCst));
+    assert_eq!(stream.barriers(), 1);
+}
+
+#[test]
+fn completion_is_in_order_and_notified() {
+    let mut rig = Rig::new(HostOptions::default());
+    let kernel = rig.kernel("nothing", Interface::new(), |_| Ok(()));
+    let mut streams: Vec<_> = (0..5).map(|_| rig.driver.open_stream().unwrap()).collect();
+    let mut seen = [0; 5];
+    for seq in 1..=200 {
+        for (stream, seen) in streams.iter_mut().zip(&mut seen) {
+            rig.launch(stream, seq, &kernel, [3, 1, 1], &[]).unwrap();
+            rig.driver.submit(stream, seq).unwrap();
+            let now = rig.driver.poll(stream, &mut Outcome::default()).unwrap();
+            assert!(now >= *seen && now <= seq);
+            *seen = now;
+        }
+    }
+    assert!(rig.driver.drain(&Deadline::after(PATIENCE)));
+    for stream in &mut streams {
+        assert_eq!(rig.driver.poll(stream, &mut Outcome::default()).unwrap(), 200);
+    }
+    let start = Instant::now();
+    while cfg!(feature = "std") && rig.notified.load(Ordering::SeqCst) == 0 {
+        assert!(start.elapsed() < PATIENCE, "nobody was notified");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+#[cfg(feature = "std")]
+fn drain_gives_up_at_its_deadline_and_memory_outlives_work_that_was_abandoned() {
+    let _threads = rig::with_all_threads();
+    let mut rig = Rig::new(HostOptions::default());
+    let free = rig.driver.free_memory();
+    let page = rig.page_of(&[0; 16]);
+    let open = Arc::new(AtomicBool::new(false));
+    let door = open.clone();
+    let gate = rig.kernel("gate", Interface::new().partition(64), move |group| {
+        let part = group.part::<u32>(0)?;
+        while !door.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        part.fill(7);
+        Ok(())
+    });
+    let mut stream = rig.driver.open_stream().unwrap();
+    rig.launch(&mut stream, 1, &gate, [1, 1, 1], &[all(&page)]).unwrap();
+    rig.driver.submit(&mut stream, 1).unwrap();
+    let start = Instant::now();
+    assert!(!rig.driver.drain(&Deadline::after(Duration::from_millis(50))));
+    assert!(start.elapsed() >= Duration::from_millis(50) && start.elapsed() < Duration::from_secs(5));
+    rig.driver.release(page);
+    rig.driver.close_stream(stream);
+    assert_eq!(rig.driver.free_memory(), free.map(|free| free - 64));
+    open.store(true, Ordering::SeqCst);
+    assert!(rig.driver.drain(&Deadline::after(PATIENCE)));
+    let start = Instant::now();
+    while rig.driver.free_memory() != free {
+        assert!(start.elapsed() < PATIENCE, "the page was not freed");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thousand_streams_in_a_random_order_of_waits_all_finish() {
+    let mut rig = Rig::new(HostOptions::default());
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = ran.clone();
+    let kernel = rig.kernel("count", Interface::new(), move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    let mut streams: Vec<_> = (0..100).map(|_| rig.driver.open_stream().unwrap()).collect();
+    let mut state = 3_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut submitted = vec![0; streams.len()];
+    for _ in 0..1000 {
+        let one = random(streams.len());
+        let mut stream = streams.swap_remove(one);
+        let seq = submitted.swap_remove(one) + 1;
+        for _ in 0..random(3) {
+            let other = random(streams.len());
+            rig.driver.wait(&mut stream, &mut streams[other], submitted[other]);
+        }
+        rig.launch(&mut stream, seq, &kernel, [2, 1, 1], &[]).unwrap();
+        rig.driver.submit(&mut stream, seq).unwrap();
+        streams.push(stream);
+        submitted.push(seq);
+    }
+    for (stream, seq) in streams.iter_mut().zip(submitted) {
+        rig.finish(stream, seq);
+    }
+    assert_eq!(ran.load(Ordering::Relaxed), 2000);
+}

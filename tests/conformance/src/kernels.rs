@@ -1,0 +1,230 @@
+//! The kernels the tests use. They have a source for the host; other forms stand beside it where a backend takes them.
+//!
+//! Workgroups have [`GROUP`] invocations and work on as many elements of 32 bits.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use trunnion_runtime_core::access::Access;
+use trunnion_runtime_core::error::{KernelFault, Result};
+use trunnion_runtime_core::grid::Grid;
+use trunnion_runtime_core::kernel::{HostUse, Interface, Source, SourceKernel, Workgroup};
+
+/// Invocations in a workgroup.
+pub const GROUP: u32 = 64;
+
+/// The bytes a workgroup works on.
+pub const PART: u64 = GROUP as u64 * 4;
+
+/// The name of the kernel that does not compile where a variant says so.
+pub const BROKEN: &str = "does_not_compile";
+
+/// What [`fails`] answers.
+pub const FAULT: &str = "a fault on purpose";
+
+/// What [`panics`] panics with.
+pub const PANIC: &str = "on purpose, in a kernel";
+
+/// The grid that covers `elements`.
+///
+/// # Errors
+/// As for `Grid::cover`.
+pub fn cover(elements: usize) -> Result<Grid> {
+    Grid::cover(elements as u64, GROUP)
+}
+
+fn kernel(
+    name: &str,
+    interface: Interface,
+    host: impl Fn(&Workgroup<'_>) -> Result<(), KernelFault> + Send + Sync + 'static,
+) -> SourceKernel {
+    SourceKernel::new(name, interface).workgroup_size([GROUP, 1, 1]).source(Source::host(host))
+}
+
+/// `[a, b, out]`: `out = a + b` in `f32`, replacing all of `out`.
+pub fn add() -> SourceKernel {
+    kernel("add", Interface::new().read().read().overwrite(PART), |group| {
+        let (a, b) = (group.read::<f32>(0)?, group.read::<f32>(1)?);
+        let range = group.part_range::<f32>(2)?;
+        for (i, out) in range.zip(group.part::<f32>(2)?) {
+            *out = a[i] + b[i];
+        }
+        Ok(())
+    })
+}
+
+/// `[x, y]` with parameter `a: f32`: `y += a * x`.
+pub fn saxpy() -> SourceKernel {
+    kernel("saxpy", Interface::new().read().partition(PART).parameters_of::<f32>(), |group| {
+        let (a, x) = (group.parameters::<f32>()?, group.read::<f32>(0)?);
+        let range = group.part_range::<f32>(1)?;
+        for (i, y) in range.zip(group.part::<f32>(1)?) {
+            *y += a * x[i];
+        }
+        Ok(())
+    })
+}
+
+/// `[x]`: adds 1 to every `u32`.
+pub fn step() -> SourceKernel {
+    kernel("step", Interface::new().partition(PART), |group| {
+        group.part::<u32>(0)?.iter_mut().for_each(|x| *x = x.wrapping_add(1));
+        Ok(())
+    })
+}
+
+/// `[x]`: `x = 3 x + 1` in every `u32`; unlike [`step`], it does not commute with other operations.
+pub fn scramble() -> SourceKernel {
+    kernel("scramble", Interface::new().partition(PART), |group| {
+        group.part::<u32>(0)?.iter_mut().for_each(|x| *x = x.wrapping_mul(3).wrapping_add(1));
+        Ok(())
+    })
+}
+
+/// `[out]` with parameter `value: u32`: replaces every `u32`.
+pub fn put() -> SourceKernel {
+    kernel("put", Interface::new().overwrite(PART).parameters_of::<u32>(), |group| {
+        group.part::<u32>(0)?.fill(group.parameters()?);
+        Ok(())
+    })
+}
+
+/// `[from, to]`: copies `u32`s, replacing all of `to`.
+pub fn carry() -> SourceKernel {
+    kernel("carry", Interface::new().read().overwrite(PART), |group| {
+        let from = group.read::<u32>(0)?;
+        let range = group.part_range::<u32>(1)?;
+        group.part::<u32>(1)?.copy_from_slice(&from[range]);
+        Ok(())
+    })
+}
+
+/// `[from, to]`: as [`carry`], and slow: it takes `time`.
+pub fn slow(time: Duration) -> SourceKernel {
+    kernel("slow", Interface::new().read().overwrite(PART), move |group| {
+        let from = group.read::<u32>(0)?;
+        let range = group.part_range::<u32>(1)?;
+        std::thread::sleep(time);
+        group.part::<u32>(1)?.copy_from_slice(&from[range]);
+        Ok(())
+    })
+}
+
+/// `[x, sum]`: adds all `u32` of `x` to the first of `sum`, atomically.
+pub fn sum() -> SourceKernel {
+    kernel("sum", Interface::new().read().atomic(), |group| {
+        let (x, sum) = (group.read::<u32>(0)?, group.atomic(1)?);
+        let span = group.span_x();
+        let part = &x[span.start.min(x.len())..span.end.min(x.len())];
+        sum[0].fetch_add(part.iter().fold(0, |sum, x| sum.wrapping_add(*x)), Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+/// `[counts]`: each workgroup adds 1 to the `u32` at its linear index, as far as there is one, and to the last.
+pub fn count() -> SourceKernel {
+    kernel("count", Interface::new().atomic(), |group| {
+        let counts = group.atomic(0)?;
+        let Some((total, each)) = counts.split_last() else { return Ok(()) };
+        if let Some(one) = usize::try_from(group.linear_id()).ok().and_then(|i| each.get(i)) {
+            one.fetch_add(1, Ordering::Relaxed);
+        }
+        total.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+/// `[out]`: each workgroup claims one `u32` and writes its linear index there.
+pub fn indices() -> SourceKernel {
+    kernel("indices", Interface::new().claim(Access::Overwrite), |group| {
+        let i = group.linear_id() as usize;
+        group.claim::<u32>(0, i..i + 1)?[0] = i as u32;
+        Ok(())
+    })
+}
+
+/// `[out]`: every workgroup claims the same bytes.
+pub fn claims_overlap() -> SourceKernel {
+    kernel("claims_overlap", Interface::new().claim(Access::Overwrite), |group| {
+        group.claim::<u32>(0, 0..1)?.fill(1);
+        Ok(())
+    })
+}
+
+/// `[out]`: claims an element beyond the end.
+pub fn out_of_bounds() -> SourceKernel {
+    kernel("out_of_bounds", Interface::new().claim(Access::Write), |group| {
+        let beyond = group.len::<u32>(0)?;
+        group.claim::<u32>(0, beyond..beyond + 1)?.fill(1);
+        Ok(())
+    })
+}
+
+/// `[in, out]`: fails, in every workgroup.
+pub fn fails() -> SourceKernel {
+    kernel("fails", Interface::new().read().partition(PART), |_| Err(KernelFault::Message(FAULT.into())))
+}
+
+/// `[in, out]`: panics, in every workgroup.
+pub fn panics() -> SourceKernel {
+    kernel("panics", Interface::new().read().partition(PART), |_| panic!("{PANIC}"))
+}
+
+/// `[in, out]`: as [`carry`], where it compiles; a variant can see to it that it does not.
+pub fn broken() -> SourceKernel {
+    kernel(BROKEN, Interface::new().read().partition(PART), |group| {
+        let from = group.read::<u32>(0)?;
+        let range = group.part_range::<u32>(1)?;
+        group.part::<u32>(1)?.copy_from_slice(&from[range]);
+        Ok(())
+    })
+}
+
+/// `[a, b]`: adds every `u32` of `a` to that of `b`; works when they are the same bytes.
+pub fn accumulate() -> SourceKernel {
+    let atomic = |interface: Interface, access| interface.buffer(access, HostUse::Atomic);
+    let interface = atomic(atomic(Interface::new(), Access::Read), Access::ReadWrite).in_place();
+    kernel("accumulate", interface, |group| {
+        let (a, b) = (group.atomic(0)?, group.atomic(1)?);
+        let span = group.span_x();
+        for (a, b) in a.iter().zip(b).take(span.end).skip(span.start) {
+            b.fetch_add(a.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(())
+    })
+}
+
+/// `[out]`: writes its index and what it found into shared memory, and the sum of what is there to its own element of `out`.
+pub fn shared_memory() -> SourceKernel {
+    kernel("shared_memory", Interface::new().overwrite(4).shared(PART as u32), |group| {
+        let shared = group.shared::<u32>()?;
+        shared.iter_mut().for_each(|x| *x += group.linear_id() as u32 + 1);
+        group.part::<u32>(0)?[0] = shared.iter().sum();
+        Ok(())
+    })
+}
+
+/// `n` buffers, the last of which becomes the sum of the others in its first `u32`.
+pub fn gather(n: u32) -> SourceKernel {
+    let interface = (1..n).fold(Interface::new(), |interface, _| interface.read()).overwrite(PART);
+    kernel("gather", interface, move |group| {
+        let last = n as usize - 1;
+        let mut sum = 0u32;
+        for i in 0..last {
+            sum += group.read::<u32>(i)?[0];
+        }
+        group.part::<u32>(last)?.fill(sum);
+        Ok(())
+    })
+}
+
+/// `[out]` with `bytes` of parameters, which it copies out.
+pub fn echo(bytes: u32) -> SourceKernel {
+    kernel("echo", Interface::new().overwrite(256).parameters(bytes), move |group| {
+        let out = group.part::<u8>(0)?;
+        match bytes {
+            256 => out.copy_from_slice(&group.parameters::<[u8; 256]>()?),
+            _ => out.copy_from_slice(&group.parameters::<[u8; 16]>()?.repeat(16)),
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,19 @@
+//! Multiplies and adds on whatever device there is: `cargo run -p trunnion --example hello`.
+
+use trunnion::prelude::*;
+
+fn main() -> Result<(), trunnion::OpenError> {
+    let client = trunnion::default_client()?;
+    let saxpy = SourceKernel::new("saxpy", Interface::new().read().partition(64 * 4).parameters_of::<f32>())
+        .workgroup_size([64, 1, 1])
+        .source(Source::host(|group| {
+            let (a, x, part) = (group.parameters::<f32>()?, group.read::<f32>(0)?, group.part_range::<f32>(1)?);
+            group.part::<f32>(1)?.iter_mut().zip(&x[part]).for_each(|(y, x)| *y += a * x);
+            Ok(())
+        }));
+    let x = Buffer::from_slice(&client, &[1.0f32; 1000])?;
+    let y = Buffer::from_slice(&client, &[0.5f32; 1000])?;
+    client.launch(&client.prepare(saxpy)?, Grid::cover(1000, 64)?, args![&x, &y; &2.0f32])?;
+    println!("{}: 2 * 1 + 0.5 = {}, 1000 times", client.name(), y.read()?[999]);
+    Ok(())
+}

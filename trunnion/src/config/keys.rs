@@ -1,0 +1,69 @@
+//! The settings there are, and what their values can be.
+
+use super::Config;
+use super::value;
+use crate::device::Device;
+use crate::executor::{Config as Executor, Execution};
+use crate::service::BoundsPolicy;
+use alloc::string::ToString;
+
+/// The settings' names.
+pub(super) const NAMES: [&str; 9] =
+    ["backend", "bounds", "drop_timeout", "execution", "kernel_cache", "memory_budget", "ring", "spin", "wait_timeout"];
+
+const SIZE: &str = "a number of bytes, a whole number with KiB, MiB, GiB or TiB, or 0 for no budget";
+const RING: &str = if usize::BITS >= 64 { "a size from 4KiB to 1GiB" } else { "a size from 4KiB to 256MiB" };
+
+/// Sets what is named so; what is not valid is answered with what is.
+pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), &'static str> {
+    let settings = &mut config.settings;
+    match key {
+        "backend" => {
+            let valid = "`backend`, `backend:index`, `backend:part of the adapter's name`, or 0 for the best device";
+            config.device = if value::is_off(text) { None } else { Some(Device::parse(text).map_err(|_| valid)?) };
+        }
+        "bounds" => {
+            settings.bounds = match text {
+                "auto" => BoundsPolicy::Auto,
+                "enforce" => BoundsPolicy::Enforce,
+                "validate" => BoundsPolicy::Validate,
+                off if value::is_off(off) => BoundsPolicy::Auto,
+                _ => return Err("auto, enforce, validate, or 0 for auto"),
+            }
+        }
+        "drop_timeout" => {
+            settings.drop_timeout =
+                value::time_or_off(text).ok_or("a whole number with us, ms or s, or 0 for no wait")?
+        }
+        "execution" => {
+            settings.executor.execution = match text {
+                "runner" => Execution::Runner,
+                "inline" => Execution::Inline,
+                _ => return Err("runner, inline"),
+            }
+        }
+        "kernel_cache" => {
+            settings.open.kernel_cache = match text {
+                "" => return Err("a directory, or 0 for none"),
+                off if value::is_off(off) => None,
+                directory => Some(directory.to_string()),
+            }
+        }
+        "memory_budget" => settings.open.memory_budget = value::size_or_off(text).ok_or(SIZE)?,
+        "ring" => {
+            let bytes = value::size(text).and_then(|bytes| usize::try_from(bytes).ok());
+            let fits = bytes.filter(|bytes| (Executor::MIN_RING_BYTES..=Executor::MAX_RING_BYTES).contains(bytes));
+            settings.executor.ring_bytes = fits.ok_or(RING)?;
+        }
+        "spin" => {
+            settings.executor.spin = value::time_or_off(text).ok_or("a whole number with us, ms or s, or 0 for none")?
+        }
+        "wait_timeout" => {
+            let time = value::time(text).filter(|time| !time.is_zero());
+            settings.wait_timeout = time.ok_or("a whole number of at least 1 with us, ms or s")?;
+        }
+        // Only names of `NAMES` come here.
+        _ => return Err("no value: there is no such setting"),
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! Finding, choosing and opening devices, in this process and in ones with another environment.
+#![cfg(feature = "host")]
+
+extern crate alloc;
+
+use alloc::sync::Arc;
+use std::path::Path;
+use std::process::Command;
+use trunnion::backend::{Backend, OpenSettings};
+use trunnion::id::BackendName;
+use trunnion::prelude::*;
+use trunnion::properties::DeviceInfo;
+use trunnion::server::Opened;
+use trunnion::{Error, OpenError, Result};
+
+/// A third party's backend: the host's under another name, with a condition on its options.
+struct Lent;
+
+impl Backend for Lent {
+    fn name(&self) -> BackendName {
+        BackendName::new("lent").unwrap()
+    }
+
+    fn enumerate(&self) -> Result<Vec<DeviceInfo>> {
+        let device = DeviceId { backend: self.name(), index: 0 };
+        Ok(vec![DeviceInfo::new(device, trunnion::properties::DeviceKind::Other, "Lent Device 9", "lent 1", "lent")])
+    }
+
+    fn open(&self, index: u32, settings: &OpenSettings) -> Result<Opened> {
+        let host = trunnion::backend::backend("host")?;
+        assert!(settings.options.keys().all(|name| name == "threads"), "{settings:?}");
+        host.open(index, settings)
+    }
+}
+
+#[test]
+fn a_device_opens_by_text_by_value_and_by_id_and_is_then_the_same() {
+    let by_text = trunnion::open("HOST:0").unwrap();
+    let by_id = trunnion::open(by_text.device_id()).unwrap();
+    let by_value = trunnion::open(Device::best("host")).unwrap();
+    let by_adapter = trunnion::open(Device::named("host", by_text.info().adapter.to_uppercase())).unwrap();
+    for client in [by_id, by_value, by_adapter] {
+        assert_eq!(client.service_id(), by_text.service_id());
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_is_named_with_what_can() {
+    let error = trunnion::open("metal").unwrap_err();
+    assert!(
+        matches!(&error, OpenError::Runtime(Error::UnknownBackend { name, known }) if name == "metal" && known[0] == "host"),
+        "{error}"
+    );
+    let error = trunnion::open("host:70").unwrap_err();
+    assert!(matches!(error, OpenError::Runtime(Error::NoDevice { .. })), "{error}");
+    let error = trunnion::open("host:no such processor").unwrap_err();
+    assert!(matches!(&error, OpenError::NoMatch { devices, .. } if devices[0].starts_with("host:0 (")), "{error}");
+    let error = trunnion::open("host:").unwrap_err();
+    assert!(matches!(error, OpenError::Name(_)), "{error}");
+    let config = Config::new().backend(Device::index("host", 5)).option("host", "treads", "2");
+    let error = trunnion::open_with(&config).unwrap_err().to_string();
+    assert!(error.contains("`treads`") && error.contains("`threads`"), "{error}");
+}
+
+#[test]
+fn a_third_partys_backend_is_listed_chosen_and_configured_like_the_others() {
+    trunnion::register(Arc::new(Lent)).unwrap();
+    let again = trunnion::register(Arc::new(Lent)).unwrap_err();
+    assert!(matches!(again, Error::BackendUnavailable { .. }), "{again}");
+    let names: Vec<_> = trunnion::backends().iter().map(|backend| backend.name().to_string()).collect();
+    assert_eq!(names, ["host", "lent"], "the built-in ones come first");
+    let devices: Vec<_> = trunnion::devices().iter().map(|device| device.device.to_string()).collect();
+    assert_eq!(devices, ["lent:0", "host:0"], "any other kind is better than a CPU");
+
+    let file = "backend = 'lent:device'\n[lent]\nthreads = 1\n";
+    let variables = [("TRUNNION_LENT_THREADS".to_string(), "2".to_string())];
+    let config = Config::from_sources(Some(("t.toml", file)), variables.into_iter()).unwrap();
+    assert_eq!(config.settings("lent").open.options["threads"], "2");
+    let client = trunnion::open_with(&config).unwrap();
+    assert_eq!(client.device_id().to_string(), "lent:0");
+    assert_eq!(Buffer::from_slice(&client, &[1u8]).unwrap().read().unwrap(), [1]);
+}
+
+// ---- in another process, with another environment
+
+/// What a process with its own environment says; run by the tests below.
+#[test]
+#[ignore = "run by other tests, in a process of its own"]
+fn child() {
+    println!("devices: {}", trunnion::devices().len());
+    match trunnion::default_client() {
+        Ok(client) => {
+            let budget = client.create_from_slice(&vec![0; 8 << 20]).and_then(|handle| client.read_one(&handle));
+            println!("opened: {}; 8 MiB: {}", client.device_id(), if budget.is_ok() { "yes" } else { "no" });
+        }
+        Err(error) => println!("refused: {error}"),
+    }
+}
+
+fn in_process(directory: &Path, variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TRUNNION_")) {
+        command.env_remove(name);
+    }
+    command
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .current_dir(directory)
+        .envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A directory of its own, removed when dropped.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("trunnion-open-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+#[test]
+fn the_environment_chooses_and_configures() {
+    let here = Scratch::new("environment");
+    let said = in_process(&here.0, &[]);
+    assert!(said.contains("devices: 1\nopened: host:0; 8 MiB: yes"), "{said}");
+    let said = in_process(&here.0, &[("TRUNNION_BACKEND", "host:2"), ("TRUNNION_HOST_DEVICES", "3")]);
+    assert!(said.contains("devices: 3\nopened: host:2"), "{said}");
+    let said = in_process(&here.0, &[("TRUNNION_MEMORY_BUDGET", "4MiB")]);
+    assert!(said.contains("opened: host:0; 8 MiB: no"), "{said}");
+    let said = in_process(&here.0, &[("TRUNNION_EXECUTION", "inline"), ("TRUNNION_SPIN", "0")]);
+    assert!(said.contains("opened: host:0; 8 MiB: yes"), "{said}");
+}
+
+#[test]
+fn the_environment_is_refused_where_it_is_wrong() {
+    let here = Scratch::new("wrong");
+    for (name, value, has) in [
+        ("TRUNNION_BACKEND", "cuda:0", "refused: there is no backend `cuda`; there are: host"),
+        ("TRUNNION_BACKEND", "host:1", "refused: there is no device host:1: the backend has 1"),
+        ("TRUNNION_BACKEND", "host:", "refused: environment: `TRUNNION_BACKEND` cannot be `host:`"),
+        ("TRUNNION_BAKEND", "host", "did you mean `TRUNNION_BACKEND`?"),
+        ("TRUNNION_HOST_DEVICES", "none", "option `devices`: `none` is not a count"),
+        ("TRUNNION_CONFIG", "nowhere.toml", "refused: nowhere.toml: "),
+    ] {
+        let said = in_process(&here.0, &[(name, value)]);
+        assert!(said.contains(has) && said.contains("devices: 1"), "{name}: {said}");
+    }
+}
+
+#[test]
+fn a_file_in_the_current_directory_counts_unless_another_is_named_or_none() {
+    let here = Scratch::new("file");
+    let file = "backend = 'host:1'\nmemory_budget = '4MiB'\n[host]\ndevices = 2\n";
+    std::fs::write(here.0.join("trunnion.toml"), file).unwrap();
+    std::fs::write(here.0.join("other.toml"), "ring = 'round'\n").unwrap();
+    let said = in_process(&here.0, &[]);
+    assert!(said.contains("devices: 2\nopened: host:1; 8 MiB: no"), "{said}");
+    let said = in_process(&here.0, &[("TRUNNION_BACKEND", "0"), ("TRUNNION_MEMORY_BUDGET", "0")]);
+    assert!(said.contains("devices: 2\nopened: host:0; 8 MiB: yes"), "{said}");
+    let said = in_process(&here.0, &[("TRUNNION_CONFIG", "0")]);
+    assert!(said.contains("devices: 1\nopened: host:0; 8 MiB: yes"), "{said}");
+    let said = in_process(&here.0, &[("TRUNNION_CONFIG", "other.toml")]);
+    assert!(
+        said.contains("refused: other.toml:1: `ring` cannot be `round`; valid: a size from 4KiB to 1GiB"),
+        "{said}"
+    );
+}
