@@ -7,8 +7,7 @@ export TRUNNION_REQUIRE=${TRUNNION_REQUIRE:-$BACKENDS}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# A linker for cargo, and callgrind for the tests that count instructions.
-need cc gcc libc6-dev
+# For the tests that count instructions.
 need valgrind valgrind libc6-dbg
 
 say "cargo test --workspace (TRUNNION_REQUIRE=$TRUNNION_REQUIRE)"

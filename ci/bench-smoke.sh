@@ -2,7 +2,6 @@
 # Runs every benchmark once, small, so that none can rot. The figures mean nothing here; that they come out does.
 source "$(dirname "$0")/workspace.sh"
 
-need cc gcc libc6-dev
 need valgrind valgrind libc6-dbg
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -4,11 +4,10 @@ source "$(dirname "$0")/workspace.sh"
 
 VERSION=0.20.2
 if [[ $(cargo deny --version 2>/dev/null) != "cargo-deny $VERSION" ]]; then
-    need cc gcc libc6-dev
     say "installing cargo-deny $VERSION"
     # It runs for a second and is built for minutes: unoptimised is the quicker of the two.
     CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
         cargo install --quiet --locked --version "$VERSION" cargo-deny
 fi
 say 'cargo deny check bans licenses sources'
-cargo deny --all-features check bans licenses sources
+cargo deny --all-features check --hide-inclusion-graph bans licenses sources

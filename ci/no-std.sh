@@ -14,7 +14,6 @@ if rustup target list --installed 2>/dev/null | grep -qx "$TARGET"; then
     build=(build --target "$TARGET")
     with=$(rustc --version)
 else
-    need cc gcc libc6-dev
     need /usr/bin/rustc rustc-web
     need /usr/bin/cargo cargo-web
     need /usr/lib/rustlib/src/rust/library/core/Cargo.toml rust-web-src

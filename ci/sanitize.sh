@@ -3,7 +3,6 @@
 # the toolchain has what they need, and `NOT RUN` with the reason where it has not.
 source "$(dirname "$0")/workspace.sh"
 
-need cc gcc libc6-dev
 # Sanitizers are unstable flags, and this is the switch that lets a stable compiler take them.
 export RUSTC_BOOTSTRAP=1
 export TRUNNION_REQUIRE=${TRUNNION_REQUIRE:-$BACKENDS}
@@ -36,7 +35,7 @@ ran AddressSanitizer
 
 say Miri
 if cargo miri --version >/dev/null 2>&1 && [[ -e $SYSROOT/lib/rustlib/src/rust/library/Cargo.lock ]]; then
-    # Time stands still for nobody: Miri has no clock of its own unless isolation is off.
+    # The deadlines need a clock and the file bytes need files, which Miri gives only without isolation.
     MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-disable-isolation" CARGO_TARGET_DIR=$TARGET_DIR/miri \
         PROPTEST_CASES=4 cargo miri test --lib -p trunnion-runtime-core -p trunnion-backend-host 2>&1 | tee "$log"
     ran Miri

@@ -61,3 +61,6 @@ count_tests() {
         }
         END { print passed + 0, failed + 0, ignored + 0 }' "$1")
 }
+
+# Nothing that has a build script or a derive macro builds without a linker for this machine.
+need cc gcc libc6-dev

@@ -80,7 +80,8 @@ pub unsafe trait Driver: Send + Sized + 'static {
     ///
     /// # Errors
     /// [`Error::Compile`] with the compiler's message. Stored code that is not usable is [`StoredCode::Damaged`], not an error.
-    fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds, stored: Option<&[u8]>) -> Result<Compiled<Self::Code>>;
+    fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds, stored: Option<&[u8]>)
+    -> Result<Compiled<Self::Code>>;
 
     /// What besides source and hardware the code depends on: the compiler's version and options. Part of the key on disk.
     fn compiler_identity(&self) -> &str;
@@ -138,7 +139,15 @@ pub unsafe trait Driver: Send + Sized + 'static {
     ///
     /// # Errors
     /// As for [`launch`](Self::launch).
-    unsafe fn copy(&mut self, stream: &mut Self::Stream, seq: u64, source: Place<'_, Self::Page>, source_rows: &Rows, target: Place<'_, Self::Page>, target_rows: &Rows) -> Result<()>;
+    unsafe fn copy(
+        &mut self,
+        stream: &mut Self::Stream,
+        seq: u64,
+        source: Place<'_, Self::Page>,
+        source_rows: &Rows,
+        target: Place<'_, Self::Page>,
+        target_rows: &Rows,
+    ) -> Result<()>;
 
     /// Encodes a fill of the whole place.
     ///
@@ -147,7 +156,13 @@ pub unsafe trait Driver: Send + Sized + 'static {
     ///
     /// # Errors
     /// As for [`launch`](Self::launch).
-    unsafe fn fill(&mut self, stream: &mut Self::Stream, seq: u64, target: Place<'_, Self::Page>, pattern: Pattern) -> Result<()>;
+    unsafe fn fill(
+        &mut self,
+        stream: &mut Self::Stream,
+        seq: u64,
+        target: Place<'_, Self::Page>,
+        pattern: Pattern,
+    ) -> Result<()>;
 
     /// Encodes a write of host bytes, which are resident.
     ///
@@ -156,7 +171,14 @@ pub unsafe trait Driver: Send + Sized + 'static {
     ///
     /// # Errors
     /// As for [`launch`](Self::launch).
-    unsafe fn write(&mut self, stream: &mut Self::Stream, seq: u64, data: Bytes, target: Place<'_, Self::Page>, rows: &Rows) -> Result<()>;
+    unsafe fn write(
+        &mut self,
+        stream: &mut Self::Stream,
+        seq: u64,
+        data: Bytes,
+        target: Place<'_, Self::Page>,
+        rows: &Rows,
+    ) -> Result<()>;
 
     /// Encodes a read into `into`, which is as long as the rows are together; `poll` gives it back with `seq` and `index`.
     ///
@@ -165,7 +187,15 @@ pub unsafe trait Driver: Send + Sized + 'static {
     ///
     /// # Errors
     /// As for [`launch`](Self::launch).
-    unsafe fn read(&mut self, stream: &mut Self::Stream, seq: u64, index: usize, source: Place<'_, Self::Page>, rows: &Rows, into: HostBuffer) -> Result<()>;
+    unsafe fn read(
+        &mut self,
+        stream: &mut Self::Stream,
+        seq: u64,
+        index: usize,
+        source: Place<'_, Self::Page>,
+        rows: &Rows,
+        into: HostBuffer,
+    ) -> Result<()>;
 
     // ---- in place, and the end
 

@@ -1,5 +1,7 @@
 //! Failures that come at once, late, from a submission, from a panic, and from the device itself.
 
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "tests have the standard library")]
+
 mod mock;
 
 use mock::{Fate, Rig, first, io, out, rig};
@@ -68,7 +70,8 @@ fn a_read_in_a_failed_batch_is_answered() {
 #[test]
 fn moments_of_a_failed_batch_are_done_only_when_what_it_waited_for_is() {
     let mut rig = rig();
-    let (s, t, u, k, copy) = (StreamId::new(), StreamId::new(), StreamId::new(), rig.kernel("k", out()), rig.kernel("io", io()));
+    let (s, t, u, k, copy) =
+        (StreamId::new(), StreamId::new(), StreamId::new(), rig.kernel("k", out()), rig.kernel("io", io()));
     let (a, b) = (rig.buffer(s, 16), rig.buffer(s, 16));
     rig.launch(s, &copy, &[&a, &b]);
     rig.script.next("submit", 0, Fate::Fails(broken("submit")));

@@ -1,5 +1,7 @@
 //! Reservations under pressure, use in place, shutdown, and the cache of compiled code on disk.
 
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "tests have the standard library")]
+
 mod mock;
 
 use mock::{first, io, out, rig, rig_of, rig_with};
@@ -7,11 +9,11 @@ use std::fs;
 use std::time::{Duration, Instant};
 use trunnion_backend_core::ServerSettings;
 use trunnion_runtime_core::access::Access;
+use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::error::{Error, Rung};
 use trunnion_runtime_core::executor::Wakers;
 use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::layout::Rows;
-use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::server::{AccessServer, Bounds, Payload, Region, Server, Until};
@@ -208,11 +210,16 @@ fn shutdown_ends_in_time_answers_everything_and_gives_memory_back() {
     rig.server.wait(at, Until::Promised(Promise::new()));
     rig.write(t, &b, 2);
     let lost = rig.read(t, &b);
-    assert_eq!(rig.server.shutdown(&Deadline::after(Duration::from_secs(5))), 3, "the wait, the write and the read behind it");
+    assert_eq!(
+        rig.server.shutdown(&Deadline::after(Duration::from_secs(5))),
+        3,
+        "the wait, the write and the read behind it"
+    );
     assert_eq!(first(&read), Ok(2));
     let service = rig.service;
     assert_eq!(first(&lost), Err(Error::ShutDown { service }));
-    assert_eq!((rig.script.get().pages, rig.script.get().open_streams()), (0, 0));
+    let pages = rig.script.get().pages;
+    assert_eq!((pages, rig.script.get().open_streams()), (0, 0));
     assert_eq!(rig.server.shutdown(&Deadline::after(Duration::from_secs(5))), 0);
     assert_eq!(first(&rig.read(s, &a)), Err(Error::ShutDown { service }));
     assert_eq!(rig.server.fault(), None);
@@ -255,7 +262,10 @@ fn a_dropped_server_answers_what_is_pending() {
 }
 
 fn cached(folder: &tempfile::TempDir) -> ServerSettings {
-    ServerSettings { kernel_cache: Some(folder.path().join("kernels").display().to_string()), ..ServerSettings::default() }
+    ServerSettings {
+        kernel_cache: Some(folder.path().join("kernels").display().to_string()),
+        ..ServerSettings::default()
+    }
 }
 
 #[test]
@@ -297,7 +307,11 @@ fn a_damaged_file_is_named_ignored_and_replaced() {
     let whole = fs::read(&file).unwrap();
     for length in 0..whole.len() {
         let mut bytes = whole.clone();
-        if length % 2 == 0 { bytes.truncate(length) } else { bytes[length] ^= 0x10 }
+        if length % 2 == 0 {
+            bytes.truncate(length)
+        } else {
+            bytes[length] ^= 0x10
+        }
         fs::write(&file, &bytes).unwrap();
         let statistics = compile(&folder, false);
         assert_eq!(statistics.damaged, [file.display().to_string()], "byte {length}");

@@ -1,5 +1,7 @@
 //! When batches are submitted, what waits for what, and what is parked.
 
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "tests have the standard library")]
+
 mod mock;
 
 use mock::{first, io, out, rig, rig_with};
@@ -11,7 +13,7 @@ use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::executor::Wakers;
 use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::promise::Promise;
-use trunnion_runtime_core::server::{Payload, Pattern, Region, Server, Until};
+use trunnion_runtime_core::server::{Pattern, Payload, Region, Server, Until};
 
 #[test]
 fn the_first_launch_is_submitted_at_once_and_the_next_ones_when_it_is_finished() {
@@ -22,7 +24,10 @@ fn the_first_launch_is_submitted_at_once_and_the_next_ones_when_it_is_finished()
     rig.launch(s, &k, &[&a]);
     rig.launch(s, &k, &[&b]);
     rig.launch(s, &k, &[&a]);
-    assert_eq!(rig.log(), ["compile k", "open 1", "k on 1 #3", "submit 1 #3", "k on 1 #4", "barrier on 1", "k on 1 #5"]);
+    assert_eq!(
+        rig.log(),
+        ["compile k", "open 1", "k on 1 #3", "submit 1 #3", "k on 1 #4", "barrier on 1", "k on 1 #5"]
+    );
     rig.script.get().finish(1);
     rig.server.progress();
     assert_eq!(rig.log(), ["submit 1 #5"]);
@@ -199,7 +204,10 @@ fn a_failed_promise_marks_the_target_and_what_was_made_from_it_is_skipped() {
     promise.fulfil(Err(cause.clone()), &mut Wakers::new());
     rig.log();
     rig.run();
-    assert!(rig.log().iter().all(|l| !l.contains("io on") && !l.contains("read on")), "nothing runs on bytes that never came");
+    assert!(
+        rig.log().iter().all(|l| !l.contains("io on") && !l.contains("read on")),
+        "nothing runs on bytes that never came"
+    );
     assert_eq!(rig.server.check(std::slice::from_ref(&a)), Err(cause.clone()));
     let error = first(&read).unwrap_err();
     assert_eq!(error.root(), &cause);

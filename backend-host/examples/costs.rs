@@ -1,5 +1,7 @@
 //! What the host device costs over plain Rust: an empty launch, a workgroup, a copy. Run it with `--release`.
 
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,10 +9,11 @@ use trunnion_backend_core::driver::{Driver, DriverGrid, DriverLaunch, Outcome, P
 use trunnion_backend_host::{HostCode, HostDriver, HostOptions, HostPage, HostStream};
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::Result;
-use trunnion_runtime_core::executor::{Config, Executor, Resident};
+use trunnion_runtime_core::executor::{Config, Execution, Executor, Resident};
 use trunnion_runtime_core::id::ServiceId;
 use trunnion_runtime_core::kernel::{Interface, KernelHandle, Source, SourceKernel};
 use trunnion_runtime_core::layout::Rows;
+use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::server::Bounds;
 
 struct Silent;
@@ -18,7 +21,10 @@ struct Silent;
 impl Resident for Silent {}
 
 fn main() -> Result<()> {
-    let executor = Executor::new(Silent, Config::default()).map_err(|error| error.to_string()).expect("an executor starts");
+    // Without a runner: the device's own cost, not that of the thread it would wake.
+    let executor = Executor::new(Silent, Config { execution: Execution::Inline, ..Config::default() })
+        .map_err(|error| error.to_string())
+        .expect("an executor starts");
     let mut driver = HostDriver::new(0, &HostOptions::default())?;
     driver.start(executor.notifier());
     let mut stream = driver.open_stream()?;
@@ -59,7 +65,11 @@ fn main() -> Result<()> {
         driver.submit(&mut stream, seq)?;
         wait(&mut driver, &mut stream, seq)
     })?;
-    println!("1000 empty workgroups                       {:>10.2} us, {:.1} ns each", nothing * 1e6, (nothing - one) * 1e9 / GROUPS as f64);
+    println!(
+        "1000 empty workgroups                       {:>10.2} us, {:.1} ns each",
+        nothing * 1e6,
+        (nothing - one) * 1e9 / GROUPS as f64
+    );
     let groups = median(2000, || {
         seq += 1;
         let place = Place { page: &page, offset: 0, size: page.size() };
@@ -72,7 +82,11 @@ fn main() -> Result<()> {
         plain.chunks_mut(ELEMENTS).for_each(|part| add_one(black_box(part)));
         Ok(())
     })?;
-    println!("1000 workgroups that add 64 numbers each    {:>10.2} us, a plain loop {:.2} us", groups * 1e6, looped * 1e6);
+    println!(
+        "1000 workgroups that add 64 numbers each    {:>10.2} us, a plain loop {:.2} us",
+        groups * 1e6,
+        looped * 1e6
+    );
 
     const SIZE: usize = 64 << 20;
     let page = driver.allocate(SIZE as u64).expect("memory");
@@ -84,12 +98,15 @@ fn main() -> Result<()> {
         black_box(&mut to);
         Ok(())
     })?;
+    let deadline = Deadline::never();
     let written = median(15, || {
         seq += 1;
         let place = Place { page: &page, offset: 0, size: page.size() };
         // SAFETY: the page is used by nothing else, and waited for.
         unsafe { driver.write(&mut stream, seq, source.clone(), place, &rows)? };
         driver.submit(&mut stream, seq)?;
+        // Asleep: a caller that spins would take a core from the copy.
+        driver.drain(&deadline);
         wait(&mut driver, &mut stream, seq)
     })?;
     let mut buffer = Some(HostBuffer::zeroed(SIZE)?);
@@ -100,14 +117,20 @@ fn main() -> Result<()> {
         // SAFETY: as above.
         unsafe { driver.read(&mut stream, seq, 0, place, &rows, into)? };
         driver.submit(&mut stream, seq)?;
+        driver.drain(&deadline);
         let mut outcome = Outcome::default();
-        while driver.poll(&mut stream, &mut outcome)? < seq {
-            std::hint::spin_loop();
-        }
+        driver.poll(&mut stream, &mut outcome)?;
         buffer = outcome.read.pop().map(|(_, _, buffer)| buffer);
         Ok(())
     })?;
-    println!("64 MiB: memcpy {:.2} ms, write {:.2} ms ({:.2}), read {:.2} ms ({:.2})", copied * 1e3, written * 1e3, written / copied, read * 1e3, read / copied);
+    println!(
+        "64 MiB: memcpy {:.2} ms, write {:.2} ms ({:.2}), read {:.2} ms ({:.2})",
+        copied * 1e3,
+        written * 1e3,
+        written / copied,
+        read * 1e3,
+        read / copied
+    );
     Ok(())
 }
 
@@ -130,7 +153,14 @@ fn launch(
     grid: [u32; 3],
     buffers: &[Place<'_, HostPage>],
 ) -> Result<()> {
-    let launch = DriverLaunch { code, kernel, grid: DriverGrid::Static(grid), buffers, parameters: &[], bounds: Bounds::Checked };
+    let launch = DriverLaunch {
+        code,
+        kernel,
+        grid: DriverGrid::Static(grid),
+        buffers,
+        parameters: &[],
+        bounds: Bounds::Checked,
+    };
     // SAFETY: one stream, and pages that outlive it.
     unsafe { driver.launch(stream, seq, launch) }
 }

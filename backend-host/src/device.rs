@@ -175,7 +175,8 @@ fn load_width() -> u32 {
 #[cfg(all(feature = "std", target_os = "linux"))]
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |line: &str| line.split_once(':').map(|(name, value)| (String::from(name.trim()), String::from(value.trim())));
+    let field =
+        |line: &str| line.split_once(':').map(|(name, value)| (String::from(name.trim()), String::from(value.trim())));
     text.lines()
         .filter_map(field)
         .find(|(name, value)| (name == "model name" || name == "Model") && !value.is_empty())

@@ -9,7 +9,9 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use core::fmt;
 use smallvec::SmallVec;
-use trunnion_backend_core::driver::{Compiled, Driver, DriverGrid, DriverLaunch, DriverRefusal, Outcome, Place, StoredCode};
+use trunnion_backend_core::driver::{
+    Compiled, Driver, DriverGrid, DriverLaunch, DriverRefusal, Outcome, Place, StoredCode,
+};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::{Error, Result};
@@ -237,7 +239,13 @@ unsafe impl Driver for HostDriver {
         Ok(())
     }
 
-    unsafe fn fill(&mut self, stream: &mut HostStream, seq: u64, target: Place<'_, HostPage>, pattern: Pattern) -> Result<()> {
+    unsafe fn fill(
+        &mut self,
+        stream: &mut HostStream,
+        seq: u64,
+        target: Place<'_, HostPage>,
+        pattern: Pattern,
+    ) -> Result<()> {
         self.present()?;
         // SAFETY: the caller promises what a span needs.
         let target = unsafe { memory(target)? };
@@ -245,7 +253,14 @@ unsafe impl Driver for HostDriver {
         Ok(())
     }
 
-    unsafe fn write(&mut self, stream: &mut HostStream, seq: u64, data: Bytes, target: Place<'_, HostPage>, rows: &Rows) -> Result<()> {
+    unsafe fn write(
+        &mut self,
+        stream: &mut HostStream,
+        seq: u64,
+        data: Bytes,
+        target: Place<'_, HostPage>,
+        rows: &Rows,
+    ) -> Result<()> {
         self.present()?;
         check_rows("target of a write", rows, target)?;
         check_length("write", data.len() as u64, rows)?;

@@ -85,8 +85,15 @@ impl Finish {
         let is_done = || self.unfinished.load(Ordering::SeqCst) == 0;
         #[cfg(feature = "std")]
         let done = self.gate.wait(is_done, deadline);
+        // Where there is one thread all is done here; where there are tasks, another one may be running it.
         #[cfg(not(feature = "std"))]
-        let done = is_done();
+        let done = loop {
+            match (is_done(), deadline.expired()) {
+                (true, _) => break true,
+                (false, true) => break false,
+                (false, false) => core::hint::spin_loop(),
+            }
+        };
         done && self.wait_for_reports(deadline)
     }
 
@@ -210,7 +217,10 @@ mod alarm {
         let mut count = 0;
         let mut open = true;
         while open || !pending.is_empty() {
-            let wait = pending.keys().next().map_or(Duration::from_secs(3600), |(due, _)| due.saturating_duration_since(Instant::now()));
+            let wait = pending
+                .keys()
+                .next()
+                .map_or(Duration::from_secs(3600), |(due, _)| due.saturating_duration_since(Instant::now()));
             match receiver.recv_timeout(wait) {
                 Ok((due, notifier)) => {
                     count += 1;

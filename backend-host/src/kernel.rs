@@ -59,7 +59,8 @@ impl HostCode {
     /// [`Error::NoSource`] for a kernel without a host function; [`Error::InvalidKernel`] for an interface that safe code could misuse.
     pub(crate) fn new(kernel: &KernelHandle) -> Result<Self> {
         let Some(function) = kernel.source().as_host() else {
-            let (has, takes) = (alloc::vec![kernel.source().form()], alloc::vec![trunnion_runtime_core::error::SourceForm::Host]);
+            let (has, takes) =
+                (alloc::vec![kernel.source().form()], alloc::vec![trunnion_runtime_core::error::SourceForm::Host]);
             return Err(Error::NoSource { kernel: kernel.name().into(), backend: crate::device::NAME, has, takes });
         };
         let interface = kernel.interface();
@@ -67,7 +68,8 @@ impl HostCode {
             // Atomic elements can always be stored to, so a device that runs readers side by side cannot take them for read only.
             let stores = buffer.host == HostUse::Atomic && !buffer.access.writes();
             if stores || !buffer.host.fits(buffer.access) {
-                let why = alloc::format!("buffer {index} is declared {:?} and used as {}", buffer.access, buffer.host.name());
+                let why =
+                    alloc::format!("buffer {index} is declared {:?} and used as {}", buffer.access, buffer.host.name());
                 return Err(Error::InvalidKernel { kernel: kernel.name().into(), why });
             }
         }
@@ -126,7 +128,13 @@ impl LaunchJob {
     /// # Errors
     /// [`Error::BufferCount`], [`Error::ParameterSize`]; [`Error::Overlap`] when two buffers overlap that are not both atomic elements or
     /// both only read.
-    pub(crate) fn new(code: &HostCode, counts: Counts, buffers: SmallVec<[Span; 8]>, parameters: &[u8], pages: SmallVec<[HostPage; 4]>) -> Result<Self> {
+    pub(crate) fn new(
+        code: &HostCode,
+        counts: Counts,
+        buffers: SmallVec<[Span; 8]>,
+        parameters: &[u8],
+        pages: SmallVec<[HostPage; 4]>,
+    ) -> Result<Self> {
         let code = &code.0;
         let name = || code.kernel.name().into();
         if buffers.len() != code.uses.len() {
@@ -138,7 +146,10 @@ impl LaunchJob {
         }
         for (second, b) in buffers.iter().enumerate() {
             for (first, a) in buffers[..second].iter().enumerate() {
-                let harmless = matches!((code.uses[first], code.uses[second]), (HostUse::Slice, HostUse::Slice) | (HostUse::Atomic, HostUse::Atomic));
+                let harmless = matches!(
+                    (code.uses[first], code.uses[second]),
+                    (HostUse::Slice, HostUse::Slice) | (HostUse::Atomic, HostUse::Atomic)
+                );
                 if !harmless && a.overlaps(*b) {
                     return Err(Error::Overlap { what: name(), first, second });
                 }
@@ -161,7 +172,7 @@ impl LaunchJob {
             turn: AtomicU64::new(1),
             stop: AtomicBool::new(false),
             fault: Lock::new(None),
-            crew: Crew::default(),
+            crew: Crew::new(),
         })
     }
 
@@ -172,7 +183,8 @@ impl LaunchJob {
             Counts::InMemory(span, limits) => {
                 let mut bytes = [0; 12];
                 span.copy_to_slice(&mut bytes);
-                let grid: [u32; 3] = core::array::from_fn(|axis| u32::from_ne_bytes(core::array::from_fn(|i| bytes[4 * axis + i])));
+                let grid: [u32; 3] =
+                    core::array::from_fn(|axis| u32::from_ne_bytes(core::array::from_fn(|i| bytes[4 * axis + i])));
                 Grid::Static(grid[0], grid[1], grid[2]).check(limits)?;
                 grid
             }
@@ -186,7 +198,9 @@ impl LaunchJob {
         self.run_all(total, threads);
         match self.fault.lock().take() {
             None => Ok(()),
-            Some(Fault { workgroup, fault, .. }) => Err(Error::KernelFailed { kernel: self.code.kernel.name().into(), workgroup, fault }),
+            Some(Fault { workgroup, fault, .. }) => {
+                Err(Error::KernelFailed { kernel: self.code.kernel.name().into(), workgroup, fault })
+            }
         }
     }
 
@@ -371,7 +385,12 @@ struct Bindings<'a> {
 impl Bindings<'_> {
     /// A buffer, when it is declared for this use.
     #[inline]
-    fn buffer(&self, binding: usize, used: &'static str, fits: impl FnOnce(HostUse) -> bool) -> Result<(Span, HostUse), KernelFault> {
+    fn buffer(
+        &self,
+        binding: usize,
+        used: &'static str,
+        fits: impl FnOnce(HostUse) -> bool,
+    ) -> Result<(Span, HostUse), KernelFault> {
         match (self.job.buffers.get(binding), self.job.code.uses.get(binding)) {
             (Some(span), Some(declared)) if fits(*declared) => Ok((*span, *declared)),
             (_, declared) => {
@@ -390,7 +409,8 @@ impl Bindings<'_> {
 
     #[inline]
     fn part_of(&self, binding: usize) -> Result<(Span, Range<u64>), KernelFault> {
-        let (span, declared) = self.buffer(binding, "a partition", |declared| matches!(declared, HostUse::Partition(_)))?;
+        let (span, declared) =
+            self.buffer(binding, "a partition", |declared| matches!(declared, HostUse::Partition(_)))?;
         let HostUse::Partition(bytes) = declared else { return Ok((span, 0..0)) };
         let size = span.size() as u64;
         let start = self.linear.saturating_mul(bytes).min(size);
@@ -439,7 +459,13 @@ impl HostBindings for Bindings<'_> {
         let (span, _) = self.buffer(binding, "atomic elements", |declared| declared == HostUse::Atomic)?;
         let (size, alignment, address) = (size_of::<AtomicU32>(), align_of::<AtomicU32>(), span.first() as usize);
         if !span.size().is_multiple_of(size) || (!address.is_multiple_of(alignment) && span.size() > 0) {
-            return Err(KernelFault::WrongType { what: "a buffer of atomic elements".into(), size, alignment, bytes: span.size(), address });
+            return Err(KernelFault::WrongType {
+                what: "a buffer of atomic elements".into(),
+                size,
+                alignment,
+                bytes: span.size(),
+                address,
+            });
         }
         if span.size() == 0 {
             return Ok(&[]);

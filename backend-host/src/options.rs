@@ -317,7 +317,8 @@ fn at_least_one(value: &str) -> Option<u32> {
 
 fn size(value: &str) -> Option<u64> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
-    let (number, shift) = units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift))).unwrap_or((value, 0));
+    let (number, shift) =
+        units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift))).unwrap_or((value, 0));
     number.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
@@ -429,6 +430,9 @@ mod tests {
     #[test]
     fn an_unknown_option_lists_the_known_ones() {
         let error = HostOptions::default().set("treads", "1").unwrap_err().to_string();
-        assert!(error.contains("`treads`") && NAMES.iter().all(|(name, _)| error.contains(&format!("`{name}`"))), "{error}");
+        assert!(
+            error.contains("`treads`") && NAMES.iter().all(|(name, _)| error.contains(&format!("`{name}`"))),
+            "{error}"
+        );
     }
 }

@@ -3,10 +3,10 @@
 //! A thread runs a stream that is ready ([`Errand`]), or joins in the work of another thread ([`Work`], shared with [`share`]): streams
 //! first, because the owner of shared work gets on alone. Threads are started when there is something to do for them, and sleep when there
 //! is nothing; a thread that has just run out of work looks for more for a moment before it sleeps, since waking it would take longer than
-//! most launches.
+//! most launches. It yields first: a thread woken beside one that had the work would else keep that one off its core.
 //!
-//! No wake-up is lost: what is to be done is added and looked for under one lock, and a thread sleeps only when it has found nothing under
-//! that lock. Whoever adds something, or takes something and leaves something behind, calls one more thread, unless one is looking
+//! No wake-up is lost: what is to be done is added and looked for under one lock, and a thread sleeps only when it finds
+//! nothing under that lock. Whoever adds something, or takes something and leaves something behind, calls one more thread, unless one is looking
 //! already: that one will find it, and call the next.
 
 use alloc::collections::VecDeque;
@@ -61,13 +61,16 @@ impl Shift<'_> {
 }
 
 /// The helpers at shared work.
-#[derive(Default)]
 pub(crate) struct Crew {
     helpers: AtomicUsize,
     owner: Lock<Option<Thread>>,
 }
 
 impl Crew {
+    pub(crate) const fn new() -> Self {
+        Self { helpers: AtomicUsize::new(0), owner: Lock::new(None) }
+    }
+
     fn leave(&self) {
         if self.helpers.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some(owner) = self.owner.lock().take()
@@ -78,6 +81,10 @@ impl Crew {
 
     /// Waits until no helper is left. None joins any more.
     fn see_off(&self) {
+        if self.helpers.load(Ordering::Acquire) > 0 {
+            // To the helper, if it waits for this very core.
+            thread::yield_now();
+        }
         let start = Instant::now();
         while self.helpers.load(Ordering::Acquire) > 0 {
             if start.elapsed() > WATCHING {
@@ -121,6 +128,13 @@ struct Open {
     places: usize,
 }
 
+impl Tasks {
+    /// Whether there is something to do for one more thread.
+    fn offer_something(&self) -> bool {
+        !self.ready.is_empty() || self.open.iter().any(Open::has_room)
+    }
+}
+
 impl Open {
     fn has_room(&self) -> bool {
         self.places > 0 && !self.work.is_taken()
@@ -143,13 +157,10 @@ pub(crate) fn push(errand: Arc<dyn Errand>) {
     let mut tasks = pool.lock();
     tasks.ready.push_back(errand);
     pool.note(&tasks);
-    pool.call(&mut tasks);
-    if tasks.started == 0
-        && let Some(errand) = tasks.ready.pop_back()
-    {
-        pool.note(&tasks);
-        drop(tasks);
-        errand.run();
+    let threadless = tasks.started == 0;
+    pool.call(tasks);
+    if threadless {
+        pool.run_without_threads();
     }
 }
 
@@ -170,7 +181,7 @@ pub(crate) fn share<W: Work>(work: &Arc<W>, helpers: usize) {
         let mut tasks = pool.lock();
         tasks.open.push(Open { work: work.clone(), places: helpers });
         pool.note(&tasks);
-        pool.call(&mut tasks);
+        pool.call(tasks);
     }
     work.work(&Shift::owner());
     pool.lock().open.retain(|open| !ptr::eq(open.work.crew(), work.crew()));
@@ -210,18 +221,36 @@ impl Pool {
     }
 
     /// Sees to it that one more thread looks for work.
-    fn call(&'static self, tasks: &mut Tasks) {
+    fn call(&'static self, mut tasks: MutexGuard<'_, Tasks>) {
         if self.looking.load(Ordering::Relaxed) > 0 {
             return;
         }
         if tasks.sleeping > 0 {
+            // Without the lock: a thread that comes for work meanwhile would be put to sleep by it.
+            drop(tasks);
             self.bell.notify_one();
         } else if tasks.started < self.size {
             let name = alloc::format!("trunnion-host-{}", tasks.started);
             match thread::Builder::new().name(name).spawn(move || self.run()) {
                 Ok(_) => tasks.started += 1,
-                Err(error) => log::warn!("the host device has {} threads, another one was refused: {error}", tasks.started),
+                Err(error) => {
+                    log::warn!("the host device has {} threads, another one was refused: {error}", tasks.started)
+                }
             }
+        }
+    }
+
+    /// Runs what is ready, when the system has given no thread.
+    fn run_without_threads(&self) {
+        loop {
+            let mut tasks = self.lock();
+            if tasks.started > 0 {
+                return;
+            }
+            let Some(errand) = tasks.ready.pop_front() else { return };
+            self.waiting.store(tasks.ready.len(), Ordering::Relaxed);
+            drop(tasks);
+            errand.run();
         }
     }
 
@@ -244,45 +273,52 @@ impl Pool {
     }
 
     fn next(&'static self) -> Task {
-        let mut tasks = self.lock();
-        if let Some(task) = self.take(&mut tasks) {
-            return task;
-        }
-        self.looking.fetch_add(1, Ordering::Relaxed);
-        let seen = self.added.load(Ordering::Relaxed);
-        drop(tasks);
-        let start = Instant::now();
-        while self.added.load(Ordering::Acquire) == seen && start.elapsed() < LOOKING {
-            core::hint::spin_loop();
-        }
-        let mut tasks = self.lock();
-        self.looking.fetch_sub(1, Ordering::Relaxed);
         loop {
-            if let Some(task) = self.take(&mut tasks) {
+            if let Some(task) = self.try_next() {
                 return task;
             }
-            tasks.sleeping += 1;
-            tasks = self.bell.wait(tasks).unwrap_or_else(PoisonError::into_inner);
-            tasks.sleeping -= 1;
+            // A thread woken for work that another one got must not keep that one off its core.
+            thread::yield_now();
+            let mut tasks = self.lock();
+            self.looking.fetch_add(1, Ordering::Relaxed);
+            let seen = self.added.load(Ordering::Relaxed);
+            if !tasks.offer_something() {
+                drop(tasks);
+                let start = Instant::now();
+                while self.added.load(Ordering::Acquire) == seen && start.elapsed() < LOOKING {
+                    core::hint::spin_loop();
+                }
+                tasks = self.lock();
+            }
+            self.looking.fetch_sub(1, Ordering::Relaxed);
+            if self.added.load(Ordering::Relaxed) == seen && !tasks.offer_something() {
+                tasks.sleeping += 1;
+                tasks = self.bell.wait(tasks).unwrap_or_else(PoisonError::into_inner);
+                tasks.sleeping -= 1;
+            }
         }
     }
 
-    fn take(&'static self, tasks: &mut Tasks) -> Option<Task> {
-        let task = if let Some(errand) = tasks.ready.pop_front() {
-            self.waiting.store(tasks.ready.len(), Ordering::Relaxed);
-            Task::Errand(errand)
-        } else {
-            let open = tasks.open.iter_mut().find(|open| open.has_room())?;
-            open.places -= 1;
-            let work = open.work.clone();
-            // Under the lock: the owner waits for those who joined before it closed the work.
-            work.crew().helpers.fetch_add(1, Ordering::Relaxed);
-            Task::Help(work)
-        };
-        if !tasks.ready.is_empty() || tasks.open.iter().any(Open::has_room) {
+    fn try_next(&'static self) -> Option<Task> {
+        let mut tasks = self.lock();
+        let task = self.take(&mut tasks)?;
+        if tasks.offer_something() {
             self.call(tasks);
         }
         Some(task)
+    }
+
+    fn take(&self, tasks: &mut Tasks) -> Option<Task> {
+        if let Some(errand) = tasks.ready.pop_front() {
+            self.waiting.store(tasks.ready.len(), Ordering::Relaxed);
+            return Some(Task::Errand(errand));
+        }
+        let open = tasks.open.iter_mut().find(|open| open.has_room())?;
+        open.places -= 1;
+        let work = open.work.clone();
+        // Under the lock: the owner waits for those who joined before it closed the work.
+        work.crew().helpers.fetch_add(1, Ordering::Relaxed);
+        Some(Task::Help(work))
     }
 }
 
@@ -328,7 +364,7 @@ mod tests {
     #[test]
     fn shared_work_is_done_once_when_share_returns() {
         for round in 0..2000 {
-            let sum = Arc::new(Sum { next: AtomicUsize::new(0), sum: AtomicUsize::new(0), crew: Crew::default() });
+            let sum = Arc::new(Sum { next: AtomicUsize::new(0), sum: AtomicUsize::new(0), crew: Crew::new() });
             share(&sum, 1 + round % 4);
             assert_eq!(sum.sum.load(Ordering::Relaxed), 999 * 1000 / 2);
         }

@@ -39,8 +39,13 @@ impl Shift<'_> {
 }
 
 /// Nobody.
-#[derive(Default)]
 pub(crate) struct Crew;
+
+impl Crew {
+    pub(crate) const fn new() -> Self {
+        Self
+    }
+}
 
 struct Ready {
     errands: VecDeque<Arc<dyn Errand>>,

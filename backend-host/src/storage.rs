@@ -319,7 +319,11 @@ impl HostMemory for HostResource {
 
 impl fmt::Debug for HostResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostResource").field("pointer", &self.pointer()).field("size", &self.size).field("writes", &self.writes).finish()
+        f.debug_struct("HostResource")
+            .field("pointer", &self.pointer())
+            .field("size", &self.size)
+            .field("writes", &self.writes)
+            .finish()
     }
 }
 
@@ -356,7 +360,10 @@ mod tests {
     fn what_neither_account_nor_allocator_has_is_a_refusal() {
         let account = Arc::new(Account::new(1000));
         let refusal = HostPage::allocate(1001, Kind::of(0, 1), &account).unwrap_err();
-        assert!(refusal.out_of_memory && refusal.message.contains("1001") && refusal.message.contains("1000"), "{refusal:?}");
+        assert!(
+            refusal.out_of_memory && refusal.message.contains("1001") && refusal.message.contains("1000"),
+            "{refusal:?}"
+        );
         let account = Arc::new(Account::new(u64::MAX));
         assert!(HostPage::allocate(u64::MAX - 1, Kind::of(0, 1), &account).unwrap_err().out_of_memory);
         assert!(HostPage::allocate(1 << 60, Kind::of(0, 1), &account).unwrap_err().out_of_memory);

@@ -311,8 +311,9 @@ impl Queue {
     fn run_batch(&self, mut batch: Batch) {
         let mut outcome = Outcome::default();
         for (seq, operation) in batch.operations.drain(..) {
-            let ran = contain(|| operation.run(&self.engine, seq, &mut outcome))
-                .unwrap_or_else(|message| Err(Error::Panicked { what: "an operation of the host device".into(), message }));
+            let ran = contain(|| operation.run(&self.engine, seq, &mut outcome)).unwrap_or_else(|message| {
+                Err(Error::Panicked { what: "an operation of the host device".into(), message })
+            });
             if let Err(error) = ran {
                 outcome.failed.push((seq, error));
             }

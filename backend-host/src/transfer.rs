@@ -80,7 +80,7 @@ impl Mover {
         if target.size() < LARGE || pieces < 2 || self.threads < 2 {
             motion.run(target, 0);
         } else {
-            let shared = Arc::new(Shared { motion, target, next: AtomicUsize::new(0), crew: Crew::default() });
+            let shared = Arc::new(Shared { motion, target, next: AtomicUsize::new(0), crew: Crew::new() });
             pool::share(&shared, self.threads.min(pieces) - 1);
         }
     }

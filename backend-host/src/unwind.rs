@@ -9,7 +9,9 @@ pub(crate) fn contain<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     use std::panic::catch_unwind;
     catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
         let text = payload.downcast_ref::<&str>().map(|text| String::from(*text));
-        let message = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a value that is no text".into());
+        let message = text
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a value that is no text".into());
         // A payload may panic when it is dropped; then it is leaked.
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             core::mem::forget(second);

@@ -1,5 +1,7 @@
 //! What a kernel may do with its buffers on the host, and what comes of what it may not.
 
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
+
 mod rig;
 
 use rig::{Rig, all, fault_of, part};
@@ -34,11 +36,16 @@ fn each_workgroup_has_its_own_part_cut_at_the_end_and_empty_behind_it() {
 fn a_part_of_no_bytes_and_a_buffer_of_none_are_empty() {
     let mut rig = Rig::new(HostOptions::default());
     let page = rig.page_of(&[7; 16]);
-    let kernel = rig.kernel("none", Interface::new().partition(0).partition(64).read().atomic().claim(Access::Write), |group| {
-        assert!(group.part::<u32>(0)?.is_empty() && group.part::<u64>(1)?.is_empty() && group.read::<u64>(2)?.is_empty());
-        assert!(group.atomic(3)?.is_empty() && group.claim::<u32>(4, 0..0)?.is_empty());
-        Ok(())
-    });
+    let kernel =
+        rig.kernel("none", Interface::new().partition(0).partition(64).read().atomic().claim(Access::Write), |group| {
+            assert!(
+                group.part::<u32>(0)?.is_empty()
+                    && group.part::<u64>(1)?.is_empty()
+                    && group.read::<u64>(2)?.is_empty()
+            );
+            assert!(group.atomic(3)?.is_empty() && group.claim::<u32>(4, 0..0)?.is_empty());
+            Ok(())
+        });
     let none = part(&page, 64, 0);
     rig.run(&kernel, [3, 1, 1], &[all(&page), none, none, none, none]).unwrap();
 }
@@ -72,7 +79,8 @@ fn every_workgroup_of_a_grid_runs_once_with_its_place_in_it() {
         let mut stream = rig.driver.open_stream().unwrap();
         for seq in 1..=20 {
             let buffer = [part(&page, 0, 7 * 5 * 30 * 4)];
-            rig.launch_with(&mut stream, seq, &kernel, DriverGrid::Static(grid), &buffer, &9_u32.to_ne_bytes()).unwrap();
+            rig.launch_with(&mut stream, seq, &kernel, DriverGrid::Static(grid), &buffer, &9_u32.to_ne_bytes())
+                .unwrap();
         }
         rig.driver.submit(&mut stream, 20).unwrap();
         assert!(rig.finish(&mut stream, 20).failed.is_empty());
@@ -118,7 +126,8 @@ fn claims_that_do_not_overlap_are_all_given_in_any_order() {
 fn a_claim_outside_the_buffer_names_the_buffer_and_its_size() {
     let mut rig = Rig::new(HostOptions::default());
     let page = rig.page_of(&[0; 16]);
-    let kernel = rig.kernel("outside", Interface::new().claim(Access::Write), |group| group.claim::<u32>(0, 3..6).map(|_| ()));
+    let kernel =
+        rig.kernel("outside", Interface::new().claim(Access::Write), |group| group.claim::<u32>(0, 3..6).map(|_| ()));
     let (_, fault) = fault_of(rig.run(&kernel, [1, 1, 1], &[part(&page, 0, 20)]), "outside");
     assert_eq!(fault, KernelFault::OutOfBounds { binding: 0, range: 12..24, size: 20 });
 }
@@ -166,7 +175,10 @@ fn atomic_elements_need_aligned_whole_words() {
     let kernel = rig.kernel("odd", Interface::new().atomic(), |group| group.atomic(0).map(|_| ()));
     for (offset, size) in [(0, 6), (2, 8)] {
         let (_, fault) = fault_of(rig.run(&kernel, [1, 1, 1], &[part(&page, offset, size)]), "odd");
-        assert!(matches!(fault, KernelFault::WrongType { size: 4, alignment: 4, bytes, .. } if bytes == size as usize), "{fault:?}");
+        assert!(
+            matches!(fault, KernelFault::WrongType { size: 4, alignment: 4, bytes, .. } if bytes == size as usize),
+            "{fault:?}"
+        );
     }
 }
 
@@ -205,7 +217,12 @@ fn overlapping_buffers_must_both_be_atomic_or_both_only_read() {
     let page = rig.page_of(&[0; 16]);
     let overlapping = [part(&page, 0, 32), part(&page, 28, 32)];
     let beside = [part(&page, 0, 32), part(&page, 32, 32)];
-    let ways = [Interface::new().read(), Interface::new().partition(4), Interface::new().claim(Access::Write), Interface::new().atomic()];
+    let ways = [
+        Interface::new().read(),
+        Interface::new().partition(4),
+        Interface::new().claim(Access::Write),
+        Interface::new().atomic(),
+    ];
     for first in &ways {
         for second in &ways {
             let mut interface = first.clone();
@@ -231,7 +248,10 @@ fn a_kernel_that_could_store_to_what_it_says_it_only_reads_does_not_compile() {
     let kernel = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rig.prepare("sly", interface, |_| Ok(()))));
     if let Ok(kernel) = kernel {
         let error = rig.driver.compile(&kernel, Bounds::Unchecked, None).unwrap_err();
-        assert!(matches!(&error, Error::InvalidKernel { kernel, why } if kernel == "sly" && why.contains("Read")), "{error}");
+        assert!(
+            matches!(&error, Error::InvalidKernel { kernel, why } if kernel == "sly" && why.contains("Read")),
+            "{error}"
+        );
     }
 }
 
@@ -254,7 +274,9 @@ fn a_fault_stops_the_launch_and_names_the_workgroup_and_the_next_operation_runs(
     rig.launch(&mut stream, 2, &good, [1, 1, 1], &[all(&page)]).unwrap();
     rig.driver.submit(&mut stream, 2).unwrap();
     let outcome = rig.finish(&mut stream, 2);
-    let [(1, Error::KernelFailed { kernel, workgroup: [3, 1, 0], fault: KernelFault::Message(message) })] = outcome.failed.as_slice() else {
+    let [(1, Error::KernelFailed { kernel, workgroup: [3, 1, 0], fault: KernelFault::Message(message) })] =
+        outcome.failed.as_slice()
+    else {
         panic!("{:?}", outcome.failed);
     };
     assert_eq!((kernel.as_str(), message.as_str()), ("bad", "no"));
@@ -326,7 +348,8 @@ fn a_launch_that_turns_out_dearer_or_cheaper_than_the_last_is_still_whole() {
         let mut stream = rig.driver.open_stream().unwrap();
         let groups = 1000 - 100 * round as u32;
         let place = part(&page, 0, u64::from(groups) * 4);
-        rig.launch_with(&mut stream, 1, &kernel, DriverGrid::Static([groups, 1, 1]), &[place], &work.to_ne_bytes()).unwrap();
+        rig.launch_with(&mut stream, 1, &kernel, DriverGrid::Static([groups, 1, 1]), &[place], &work.to_ne_bytes())
+            .unwrap();
         rig.driver.submit(&mut stream, 1).unwrap();
         assert!(rig.finish(&mut stream, 1).failed.is_empty());
         assert_eq!(rig.read_u32(place), vec![7 + work; groups as usize]);

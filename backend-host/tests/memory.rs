@@ -1,5 +1,7 @@
 //! Moving bytes, through one memory and through two, and reaching them in place.
 
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
+
 mod rig;
 
 use rig::{Rig, all, part};
@@ -20,7 +22,12 @@ fn rigs() -> [Rig; 2] {
     [false, true].map(|separate| Rig::new(HostOptions::default().separate_memory(separate)))
 }
 
-fn copy(rig: &mut Rig, stream: &mut HostStream, source: (Place<'_, HostPage>, &Rows), target: (Place<'_, HostPage>, &Rows)) -> Result<(), Error> {
+fn copy(
+    rig: &mut Rig,
+    stream: &mut HostStream,
+    source: (Place<'_, HostPage>, &Rows),
+    target: (Place<'_, HostPage>, &Rows),
+) -> Result<(), Error> {
     // SAFETY: each test waits for the stream before it goes on.
     unsafe { rig.driver.copy(stream, 1, source.0, source.1, target.0, target.1) }
 }

@@ -1,5 +1,7 @@
 //! Each option does what its documentation says.
 
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
+
 mod rig;
 
 use rig::{PATIENCE, Rig, all, part};
@@ -23,7 +25,9 @@ fn a_backend_has_as_many_devices_as_it_is_told() {
     assert_eq!((backend.name(), backend.options().to_string().as_str()), (NAME, "devices = 3"));
     let infos = backend.enumerate().unwrap();
     assert_eq!(infos.iter().map(|info| info.device.to_string()).collect::<Vec<_>>(), ["host:0", "host:1", "host:2"]);
-    assert!(infos.iter().all(|info| info.kind == DeviceKind::Cpu && !info.adapter.is_empty() && info.driver.starts_with("trunnion-host ")));
+    assert!(infos.iter().all(|info| info.kind == DeviceKind::Cpu
+        && !info.adapter.is_empty()
+        && info.driver.starts_with("trunnion-host ")));
     assert!(backend.open(2, &OpenSettings::default()).is_ok());
     assert!(matches!(backend.open(3, &OpenSettings::default()), Err(Error::NoDevice { count: 3, .. })));
     assert_eq!(HostBackend::default().enumerate().unwrap().len(), 1);
@@ -32,7 +36,10 @@ fn a_backend_has_as_many_devices_as_it_is_told() {
 #[test]
 fn options_of_the_settings_come_on_top_and_are_checked() {
     let backend = HostBackend::new(HostOptions::default().row_pitch(128).max_buffers(3));
-    let settings = |name: &str, value: &str| OpenSettings { options: BTreeMap::from([(name.into(), value.into())]), ..OpenSettings::default() };
+    let settings = |name: &str, value: &str| OpenSettings {
+        options: BTreeMap::from([(name.into(), value.into())]),
+        ..OpenSettings::default()
+    };
     let opened = backend.open(0, &settings("row_pitch", "512")).unwrap();
     assert_eq!((opened.properties.limits.row_pitch, opened.properties.limits.max_buffers), (512, 3));
     assert_eq!(opened.reader.takes(), [SourceForm::Host]);
@@ -59,13 +66,22 @@ fn limits_and_features_are_as_told() {
     let limits = &driver.properties().limits;
     assert_eq!((limits.memory, limits.max_allocation, limits.max_binding), (1 << 20, 1 << 19, 1 << 18));
     assert_eq!((limits.max_buffers, limits.max_parameters, limits.max_grid), (4, 8, [3, 4, 5]));
-    assert_eq!((limits.max_workgroup, limits.max_invocations, limits.max_shared, limits.row_pitch), ([6, 7, 8], 9, 10, 11));
+    assert_eq!(
+        (limits.max_workgroup, limits.max_invocations, limits.max_shared, limits.row_pitch),
+        ([6, 7, 8], 9, 10, 11)
+    );
     assert!(!driver.properties().features.host_visible);
     let plain = HostDriver::new(0, &HostOptions::default()).unwrap();
     let (features, limits) = (&plain.properties().features, &plain.properties().limits);
     assert!(features.host_visible && features.indirect_dispatch && features.elems.len() == 10);
-    assert_eq!((features.timing, features.bounds, features.sources.as_slice()), (TimingMethod::Host, BoundsAbility::Reported, &[SourceForm::Host][..]));
-    assert_eq!((limits.max_buffers, limits.max_parameters, limits.row_pitch, limits.max_invocations), (32, 256, 64, 1024));
+    assert_eq!(
+        (features.timing, features.bounds, features.sources.as_slice()),
+        (TimingMethod::Host, BoundsAbility::Reported, &[SourceForm::Host][..])
+    );
+    assert_eq!(
+        (limits.max_buffers, limits.max_parameters, limits.row_pitch, limits.max_invocations),
+        (32, 256, 64, 1024)
+    );
     assert_eq!((limits.max_allocation, limits.max_binding), (limits.memory, limits.memory));
 }
 
@@ -73,11 +89,17 @@ fn limits_and_features_are_as_told() {
 fn memory_runs_out_where_the_options_say_and_comes_back() {
     let mut rig = Rig::new(HostOptions::default().memory(1024).max_allocation(512));
     let refusal = rig.driver.allocate(576).unwrap_err();
-    assert!(!refusal.out_of_memory && refusal.message.contains("576") && refusal.message.contains("512"), "{refusal:?}");
+    assert!(
+        !refusal.out_of_memory && refusal.message.contains("576") && refusal.message.contains("512"),
+        "{refusal:?}"
+    );
     let pages = [rig.driver.allocate(512).unwrap(), rig.driver.allocate(448).unwrap()];
     assert_eq!(rig.driver.free_memory(), Some(64));
     let refusal = rig.driver.allocate(128).unwrap_err();
-    assert!(refusal.out_of_memory && refusal.message.contains("128") && refusal.message.contains("64 of 1024"), "{refusal:?}");
+    assert!(
+        refusal.out_of_memory && refusal.message.contains("128") && refusal.message.contains("64 of 1024"),
+        "{refusal:?}"
+    );
     pages.into_iter().for_each(|page| rig.driver.release(page));
     assert_eq!(rig.driver.free_memory(), Some(1024));
     assert_eq!(rig.driver.allocate(512).unwrap().size() % rig.driver.page_alignment(), 0);
@@ -152,7 +174,8 @@ fn a_completion_is_reported_only_after_the_delay_and_with_what_was_read() {
     let start = Instant::now();
     rig.write(&mut stream, 1, &[4; 64], all(&page));
     // SAFETY: the test waits for the stream before it goes on.
-    unsafe { rig.driver.read(&mut stream, 2, 0, all(&page), &Rows::single(64), HostBuffer::zeroed(64).unwrap()) }.unwrap();
+    unsafe { rig.driver.read(&mut stream, 2, 0, all(&page), &Rows::single(64), HostBuffer::zeroed(64).unwrap()) }
+        .unwrap();
     rig.driver.submit(&mut stream, 2).unwrap();
     let mut outcome = Outcome::default();
     assert_eq!(rig.driver.poll(&mut stream, &mut outcome).unwrap(), 0);

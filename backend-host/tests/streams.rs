@@ -1,5 +1,7 @@
 //! Streams: really concurrent, ordered within, waiting for each other without holding threads.
 
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
+
 mod rig;
 
 use rig::{PATIENCE, Rig, all, part};
@@ -8,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_host::HostOptions;
+#[cfg(feature = "std")]
 use trunnion_runtime_core::error::KernelFault;
 use trunnion_runtime_core::kernel::Interface;
 use trunnion_runtime_core::platform::Deadline;
@@ -117,6 +120,35 @@ fn streams_that_wait_hold_no_thread() {
         rig.finish(stream, 1);
     }
     assert_eq!(rig.read_u32(part(&page, 0, 4)), [50]);
+}
+
+#[test]
+#[cfg(feature = "std")]
+fn a_long_launch_gives_up_a_helper_to_a_stream_that_is_ready() {
+    let _threads = rig::with_all_threads();
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        eprintln!("NOT RUN: one core");
+        return;
+    }
+    let mut rig = Rig::new(HostOptions::default());
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = ran.clone();
+    let long = rig.kernel("long", Interface::new(), move |_| {
+        std::thread::sleep(Duration::from_millis(1));
+        count.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    });
+    let short = rig.kernel("short", Interface::new(), |_| Ok(()));
+    let (mut first, mut second) = (rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap());
+    rig.launch(&mut first, 1, &long, [500, 1, 1], &[]).unwrap();
+    rig.driver.submit(&mut first, 1).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    rig.launch(&mut second, 1, &short, [1, 1, 1], &[]).unwrap();
+    rig.driver.submit(&mut second, 1).unwrap();
+    rig.finish(&mut second, 1);
+    assert!(ran.load(Ordering::SeqCst) < 500, "the stream waited for the whole launch");
+    rig.finish(&mut first, 1);
+    assert_eq!(ran.load(Ordering::SeqCst), 500);
 }
 
 #[test]

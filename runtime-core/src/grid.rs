@@ -61,6 +61,7 @@ impl Grid {
     }
 
     /// Whether the grid is known to hold no workgroup.
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         matches!(self, Self::Static(x, y, z) if *x == 0 || *y == 0 || *z == 0)
     }
@@ -69,16 +70,20 @@ impl Grid {
     ///
     /// # Errors
     /// [`Error::GridTooLarge`] names the first axis over its limit.
+    #[inline]
     pub fn check(&self, limits: [u32; 3]) -> Result<()> {
-        if let Self::Static(x, y, z) = *self {
-            for (axis, requested, limit) in [('x', x, limits[0]), ('y', y, limits[1]), ('z', z, limits[2])] {
-                if requested > limit {
-                    return Err(Error::GridTooLarge { axis, requested: requested.into(), limit: limit.into() });
-                }
-            }
+        match *self {
+            Self::Static(x, y, z) if x > limits[0] || y > limits[1] || z > limits[2] => Err(over([x, y, z], limits)),
+            _ => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// The first axis over its limit.
+#[cold]
+fn over(counts: [u32; 3], limits: [u32; 3]) -> Error {
+    let axis = (0..2).find(|axis| counts[*axis] > limits[*axis]).unwrap_or(2);
+    Error::GridTooLarge { axis: ['x', 'y', 'z'][axis], requested: counts[axis].into(), limit: limits[axis].into() }
 }
 
 #[cfg(test)]

@@ -180,9 +180,9 @@ pub struct Limits {
     pub max_invocations: u32,
     /// Bytes of workgroup-shared memory.
     pub max_shared: u32,
-    /// What the offset of a buffer handed to a kernel is a multiple of, in bytes.
+    /// What the offset of a buffer handed to a kernel is a multiple of, in bytes: a power of two.
     pub binding_alignment: u64,
-    /// What the offset and size of a copy or write must be a multiple of, in bytes.
+    /// What the offset and size of a copy or write must be a multiple of, in bytes: a power of two.
     pub copy_alignment: u64,
     /// What a row of a tensor laid out [`Optimized`](crate::layout::LayoutStrategy::Optimized) is padded to, in bytes.
     pub row_pitch: u64,

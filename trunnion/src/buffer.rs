@@ -10,7 +10,7 @@ use bytemuck::Pod;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
-use core::ops::{Bound, Deref, Range, RangeBounds};
+use core::ops::{Bound, Deref, RangeBounds};
 
 /// Device memory that holds elements of type `T`, with the client it was made with. Cheap to clone; a clone is the same memory.
 ///
@@ -123,8 +123,6 @@ impl<T: Pod> Buffer<T> {
     /// # Errors
     /// [`Error::OutOfRange`], in bytes, when the range begins after its end or leaves the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
-        let size = self.handle.size_in_used();
-        let refuse = |range: Range<u64>| Error::OutOfRange { what: "slice of a buffer".into(), range, size };
         let bytes = |index: usize, more: u64| (index as u64).checked_add(more)?.checked_mul(Self::SIZE);
         let start = match range.start_bound() {
             Bound::Included(index) => bytes(*index, 0),
@@ -134,14 +132,11 @@ impl<T: Pod> Buffer<T> {
         let end = match range.end_bound() {
             Bound::Included(index) => bytes(*index, 1),
             Bound::Excluded(index) => bytes(*index, 0),
-            Bound::Unbounded => Some(size),
+            Bound::Unbounded => Some(self.handle.size_in_used()),
         };
-        match (start, end) {
-            (Some(start), Some(end)) if start <= end && end <= size => {
-                Ok(Self::of(&self.client, self.handle.slice(start..end)?))
-            }
-            (start, end) => Err(refuse(start.unwrap_or(u64::MAX)..end.unwrap_or(u64::MAX))),
-        }
+        // `u64::MAX` is outside of any buffer.
+        let range = start.unwrap_or(u64::MAX)..end.unwrap_or(u64::MAX);
+        Ok(Self::of(&self.client, self.handle.slice(range)?))
     }
 
     /// Replaces its elements, in the order of the stream. They are copied before the call returns.

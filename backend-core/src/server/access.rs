@@ -64,7 +64,7 @@ impl<D: Driver> AccessServer for DriverServer<D> {
             promise.fulfil(Err(closed), &mut self.wakers);
         }
         if let Some(error) = failure {
-            let uses = core::mem::take(&mut parked.uses);
+            let uses = parked.uses.clone();
             self.failed_late(at, &uses, &Failure::new(at, error));
         }
         self.stirred = true;

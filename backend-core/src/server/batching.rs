@@ -44,8 +44,12 @@ impl<D: Driver> DriverServer<D> {
                 self.submit_up_to(other, waits.epoch());
                 let slot = &self.lanes.slots[other];
                 // An epoch stands for operations that use the same bytes. The others need not be waited for, and may never end.
-                let parked = slot.queue.iter().take_while(|parked| parked.at.seq <= waits.epoch());
-                if parked.into_iter().any(|parked| conflict(&parked.uses, uses)) {
+                if slot
+                    .queue
+                    .iter()
+                    .take_while(|parked| parked.at.seq <= waits.epoch())
+                    .any(|parked| parked.holds_up(uses))
+                {
                     return None;
                 }
                 way.extend(slot.flight.newest_within(waits.epoch()).map(|seq| (other, seq)));
@@ -81,10 +85,16 @@ impl<D: Driver> DriverServer<D> {
                 self.hardware.driver.wait(own, other, *seq);
             }
         }
+        self.note_waits(at, waits);
+        if waits.epoch() > 0 {
+            // Not the whole epoch was waited for, but this.
+            for (other, seq) in way {
+                self.timeline.waited(at, Moment { stream: self.lanes.slots[*other].id, seq: *seq });
+            }
+        }
         let slot = &mut self.lanes.slots[lane];
         if !waits.is_empty() {
             slot.waits.join(waits);
-            self.timeline.waited_for(at, waits);
         }
         if hazard > 0
             && hazard >= slot.barrier
@@ -99,6 +109,14 @@ impl<D: Driver> DriverServer<D> {
         slot.flight.push(at.seq, uses, matches!(task, Task::Read { .. }));
         slot.encoded += 1;
         Ok(())
+    }
+
+    /// What the operation at `at` and all that follow it on its stream come after. Of an epoch nothing is noted: what only the host will
+    /// signal and uses other bytes is left out of it.
+    pub(super) fn note_waits(&mut self, at: Moment, waits: &Frontier) {
+        for on in waits.moments() {
+            self.timeline.waited(at, *on);
+        }
     }
 
     fn open_stream(&mut self, lane: usize) -> Result<()> {
@@ -178,15 +196,4 @@ impl<D: Driver> DriverServer<D> {
         }
         self.complete(lane);
     }
-}
-
-/// Whether the same bytes are used and one of the uses writes them.
-pub(super) fn conflict(a: &[Use], b: &[Use]) -> bool {
-    a.iter().any(|a| {
-        b.iter().any(|b| {
-            a.memory == b.memory
-                && a.range.start.max(b.range.start) < a.range.end.min(b.range.end)
-                && (a.access.writes() || b.access.writes())
-        })
-    })
 }

@@ -1,8 +1,8 @@
 //! Compiled kernels: in memory by the kernel's slot and the bounds mode, on disk by what the code depends on.
 
-use super::{DriverServer, ServerSettings};
 #[cfg(feature = "std")]
 use super::disk::Folder;
+use super::{DriverServer, ServerSettings};
 use crate::driver::{Driver, StoredCode};
 use alloc::vec::Vec;
 use trunnion_resource_tracker::{Name, Tracker};
@@ -40,9 +40,10 @@ impl<C> CodeCache<C> {
             slots: Vec::new(),
             statistics: CompileStatistics::default(),
             #[cfg(feature = "std")]
-            folder: settings.kernel_cache.as_ref().map(|path| {
-                Folder::new(path, driver.compiler_identity(), &driver.properties().hardware_identity())
-            }),
+            folder: settings
+                .kernel_cache
+                .as_ref()
+                .map(|path| Folder::new(path, driver.compiler_identity(), &driver.properties().hardware_identity())),
         }
     }
 

@@ -33,6 +33,7 @@ impl<D: Driver> DriverServer<D> {
                 }
             }
             if !news {
+                self.tracker.retire(&self.timeline);
                 return;
             }
         }
@@ -180,9 +181,10 @@ impl<D: Driver> DriverServer<D> {
         {
             let slot = &mut self.lanes.slots[lane];
             let seq = at.seq.min(slot.issued);
-            let known = slot.waiters.iter().any(|(of, waiter)| {
-                *of == seq && matches!(waiter, Waiter::Waker(known) if known.will_wake(waker))
-            });
+            let known = slot
+                .waiters
+                .iter()
+                .any(|(of, waiter)| *of == seq && matches!(waiter, Waiter::Waker(known) if known.will_wake(waker)));
             if !known {
                 slot.waiters.push((seq, Waiter::Waker(waker.clone())));
             }

@@ -80,7 +80,12 @@ impl<D: Driver> DriverServer<D> {
         unsafe { self.hardware.driver.launch(stream, seq, launch) }
     }
 
-    fn encode_read(&mut self, lane: usize, at: Moment, sources: &[trunnion_runtime_core::server::Region]) -> Result<()> {
+    fn encode_read(
+        &mut self,
+        lane: usize,
+        at: Moment,
+        sources: &[trunnion_runtime_core::server::Region],
+    ) -> Result<()> {
         let Some(stream) = &mut self.lanes.slots[lane].stream else { return Ok(()) };
         let mut encoded = false;
         for (index, region) in sources.iter().enumerate().filter(|(_, region)| region.size() > 0) {
@@ -125,7 +130,8 @@ impl<D: Driver> DriverServer<D> {
             match self.hardware.driver.allocate(size) {
                 Ok(page) => self.nothing = Some(page),
                 Err(refusal) => {
-                    let numbers = OutOfMemory { requested: size, driver: Some(refusal.message), ..OutOfMemory::default() };
+                    let numbers =
+                        OutOfMemory { requested: size, driver: Some(refusal.message), ..OutOfMemory::default() };
                     return Err(Error::OutOfMemory(Box::new(numbers)));
                 }
             }

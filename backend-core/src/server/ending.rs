@@ -145,11 +145,14 @@ impl<D: Driver> DriverServer<D> {
             for lane in 0..self.lanes.slots.len() {
                 self.submit(lane);
             }
+            let before = self.completions;
             let drained = self.hardware.driver.drain(deadline);
             self.collect();
             self.unpark();
             let is_busy = self.lanes.slots.iter().any(|lane| !lane.flight.is_empty());
-            if self.ended.is_none() && (!is_busy || deadline.expired()) {
+            // A driver that has nothing more and still owes something will not come up with it.
+            let is_over = !is_busy || (drained && self.completions == before) || deadline.expired();
+            if is_over && self.ended.is_none() {
                 return drained && !is_busy;
             }
         }

@@ -99,12 +99,17 @@ mod tests {
         flight.push(3, &[uses(0, Access::Read), uses(1, Access::Write)], false);
         flight.push(5, &[uses(2, Access::Read)], true);
         flight.push(9, &[uses(3, Access::Overwrite), uses(4, Access::ReadWrite)], false);
-        let of = |flight: &Flight, seq| flight.writes_of(seq).map(|w| w.iter().map(|u| u.memory.index).collect::<alloc::vec::Vec<_>>());
+        let of = |flight: &Flight, seq| {
+            flight.writes_of(seq).map(|w| w.iter().map(|u| u.memory.index).collect::<alloc::vec::Vec<_>>())
+        };
         assert_eq!(of(&flight, 3), Some(alloc::vec![1]));
         assert_eq!(of(&flight, 5), Some(alloc::vec![]));
         assert_eq!(of(&flight, 9), Some(alloc::vec![3, 4]));
         assert_eq!(of(&flight, 4), None);
-        assert_eq!((flight.newest_within(8), flight.newest_within(2), flight.newest_within(9)), (Some(5), None, Some(9)));
+        assert_eq!(
+            (flight.newest_within(8), flight.newest_within(2), flight.newest_within(9)),
+            (Some(5), None, Some(9))
+        );
         assert!(flight.take_finished(5).is_some_and(|e| e.seq == 3));
         assert!(flight.take_finished(5).is_some_and(|e| e.seq == 5 && e.is_read));
         assert!(flight.take_finished(5).is_none());

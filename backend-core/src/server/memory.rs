@@ -1,11 +1,14 @@
 //! Reservations over the driver's pages.
 
 use super::DriverServer;
+use super::tasks::Work;
 use crate::driver::Driver;
 use alloc::boxed::Box;
 use alloc::vec;
 use core::time::Duration;
 use trunnion_memory_pools::{Pressure, Request, Storage, StorageError};
+use trunnion_resource_tracker::Use;
+use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::{Error, OutOfMemory, Result, Rung};
 use trunnion_runtime_core::failure::Failure;
@@ -36,7 +39,8 @@ impl<D: Driver> Storage for Hardware<D> {
     type Page = D::Page;
 
     fn allocate(&mut self, size: u64, _: PoolKind) -> Result<D::Page, StorageError> {
-        let refused = |r: crate::driver::DriverRefusal| StorageError { message: r.message, out_of_memory: r.out_of_memory };
+        let refused =
+            |r: crate::driver::DriverRefusal| StorageError { message: r.message, out_of_memory: r.out_of_memory };
         self.driver.allocate(size).map_err(refused)
     }
 
@@ -73,6 +77,11 @@ impl<D: Driver> DriverServer<D> {
                 self.leave_unplaced(at, memory, size, error);
             }
             self.reserving = None;
+            if !self.lanes.slots[lane].queue.is_empty() {
+                // The block's last uses may be parked on this stream: it is there to be found by who waits for an epoch.
+                let uses = [Use { memory, range: 0..size, access: Access::Overwrite }];
+                self.park(lane, at, &Frontier::new(), 0, &uses, Work::Settle);
+            }
         }
         self.end(lane);
     }
@@ -108,7 +117,9 @@ impl<D: Driver> DriverServer<D> {
                 Pressure::Refused(refused) => {
                     return Err(Error::Driver { call: "allocate".into(), code: 0, message: refused.message });
                 }
-                other => return Err(Error::Driver { call: "reserve".into(), code: 0, message: alloc::format!("{other}") }),
+                other => {
+                    return Err(Error::Driver { call: "reserve".into(), code: 0, message: alloc::format!("{other}") });
+                }
             }
         }
     }

@@ -126,7 +126,13 @@ impl<D: Driver> DriverServer<D> {
                 let mut waits = Frontier::new();
                 waits.add(on);
                 let lane = self.begin(at);
-                self.go(lane, at, &Resolved { waits, barrier: false, hazard: 0, verdict: Verdict::Run }, &[], Task::Nothing);
+                self.go(
+                    lane,
+                    at,
+                    &Resolved { waits, barrier: false, hazard: 0, verdict: Verdict::Run },
+                    &[],
+                    Task::Nothing,
+                );
                 self.end(lane);
             }
             Until::Promised(promise) => {
@@ -216,7 +222,13 @@ impl<D: Driver> DriverServer<D> {
                 self.park(lane, at, &resolved.waits, 0, uses, Work::Settle);
                 self.stirred = true;
             }
-            Err(error) => self.refuse(at, uses, &Failure::new(at, error)),
+            Err(error) => {
+                self.refuse(at, uses, &Failure::new(at, error));
+                // The stream waits for it by now: nothing on it is done before that is.
+                if !resolved.waits.is_empty() && self.ended.is_none() {
+                    self.settle_later(lane, at, resolved.waits.clone());
+                }
+            }
         }
     }
 

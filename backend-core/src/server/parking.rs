@@ -25,6 +25,22 @@ pub(super) struct Parked {
     pub(super) skip: Option<Failure>,
 }
 
+impl Parked {
+    /// Whether an operation with these uses, which waits for an epoch this one belongs to, waits for this one.
+    pub(super) fn holds_up(&self, uses: &[Use]) -> bool {
+        // What settles a batch stands for all bytes the batch used.
+        let is_batch = matches!(self.work, Work::Settle) && self.uses.is_empty();
+        is_batch || self.uses.iter().any(|own| uses.iter().any(|other| conflict(own, other)))
+    }
+}
+
+/// Whether both use a byte, and one of them writes it.
+fn conflict(a: &Use, b: &Use) -> bool {
+    a.memory == b.memory
+        && a.range.start.max(b.range.start) < a.range.end.min(b.range.end)
+        && (a.access.writes() || b.access.writes())
+}
+
 /// What of a parked operation must be kept to its end if it panics on its way to the driver.
 pub(super) struct Hand {
     pub(super) at: Moment,
@@ -43,9 +59,7 @@ impl<D: Driver> DriverServer<D> {
             return self.refuse(at, uses, &Failure::new(at, Error::Busy { what: what.into() }));
         }
         self.tracker.landed(at);
-        if !waits.is_empty() {
-            self.timeline.waited_for(at, waits);
-        }
+        self.note_waits(at, waits);
         self.parked += usize::from(work.is_counted());
         let (waits, uses) = (waits.clone(), Uses::from(uses));
         self.lanes.slots[lane].queue.push_back(Parked { at, waits, hazard, uses, work, skip: None });
@@ -186,8 +200,8 @@ impl<D: Driver> DriverServer<D> {
                 self.submit_up_to(other, waits.epoch());
                 let slot = &self.lanes.slots[other];
                 let in_flight = slot.flight.newest_within(waits.epoch()).is_some();
-                let parked = slot.queue.iter().take_while(|parked| parked.at.seq <= waits.epoch());
-                if in_flight || parked.into_iter().any(|parked| super::batching::conflict(&parked.uses, uses)) {
+                let mut parked = slot.queue.iter().take_while(|parked| parked.at.seq <= waits.epoch());
+                if in_flight || parked.any(|parked| parked.holds_up(uses)) {
                     settled = false;
                 }
             }

@@ -1,8 +1,8 @@
 //! Reads under way: the pieces that arrived, and the failures that reached their bytes meanwhile.
 
 use super::DriverServer;
-use super::tasks::{Task, Uses, use_region};
 use super::operations::{Go, Label};
+use super::tasks::{Task, Uses, use_region};
 use crate::driver::Driver;
 use alloc::vec::Vec;
 use trunnion_runtime_core::access::Access;

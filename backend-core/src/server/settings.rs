@@ -47,10 +47,6 @@ impl Default for ServerSettings {
 
 impl From<&OpenSettings> for ServerSettings {
     fn from(settings: &OpenSettings) -> Self {
-        Self {
-            memory_budget: settings.memory_budget,
-            kernel_cache: settings.kernel_cache.clone(),
-            ..Self::default()
-        }
+        Self { memory_budget: settings.memory_budget, kernel_cache: settings.kernel_cache.clone(), ..Self::default() }
     }
 }

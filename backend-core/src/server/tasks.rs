@@ -1,6 +1,9 @@
 //! What an operation does: borrowed from the caller while it can be encoded at once, kept with clones of its handles when it is parked.
 
 use alloc::vec::Vec;
+use smallvec::SmallVec;
+use trunnion_resource_tracker::Use;
+use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::handle::Handle;
@@ -8,9 +11,6 @@ use trunnion_runtime_core::kernel::KernelHandle;
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::server::{Bounds, Grant, Launch, Pattern, Region};
-use smallvec::SmallVec;
-use trunnion_resource_tracker::Use;
-use trunnion_runtime_core::access::Access;
 
 /// The bindings of one operation.
 pub(super) type Uses = SmallVec<[Use; 17]>;
@@ -21,10 +21,21 @@ pub(super) const ROWS_TRACKED: u64 = 32;
 /// What can be encoded now.
 #[derive(Clone, Copy)]
 pub(super) enum Task<'a> {
-    Write { target: &'a Region, data: &'a Bytes },
-    Read { sources: &'a [Region] },
-    Copy { source: &'a Region, target: &'a Region },
-    Fill { target: &'a Handle, pattern: Pattern },
+    Write {
+        target: &'a Region,
+        data: &'a Bytes,
+    },
+    Read {
+        sources: &'a [Region],
+    },
+    Copy {
+        source: &'a Region,
+        target: &'a Region,
+    },
+    Fill {
+        target: &'a Handle,
+        pattern: Pattern,
+    },
     Launch(Launch<'a>),
     /// Takes its place in the stream, and does nothing.
     Nothing,
@@ -32,19 +43,43 @@ pub(super) enum Task<'a> {
 
 /// What was put aside.
 pub(super) enum Work {
-    Write { target: Region, data: Bytes },
-    PromisedWrite { target: Region, data: Promise<Vec<Bytes>> },
-    Read { sources: Vec<Region> },
-    Copy { source: Region, target: Region },
-    Fill { target: Handle, pattern: Pattern },
-    Launch { kernel: KernelHandle, grid: Grid, buffers: Vec<Handle>, parameters: Vec<u8>, bounds: Bounds },
+    Write {
+        target: Region,
+        data: Bytes,
+    },
+    PromisedWrite {
+        target: Region,
+        data: Promise<Vec<Bytes>>,
+    },
+    Read {
+        sources: Vec<Region>,
+    },
+    Copy {
+        source: Region,
+        target: Region,
+    },
+    Fill {
+        target: Handle,
+        pattern: Pattern,
+    },
+    Launch {
+        kernel: KernelHandle,
+        grid: Grid,
+        buffers: Vec<Handle>,
+        parameters: Vec<u8>,
+        bounds: Bounds,
+    },
     /// Goes on when this is given, whatever the result.
     Promised(Promise<()>),
     /// Waits on the device, and does nothing.
     Nothing,
     /// Is over when what it waits for is done, as the host sees it.
     Settle,
-    Access { target: Handle, access: Access, promise: Option<Promise<Grant>> },
+    Access {
+        target: Handle,
+        access: Access,
+        promise: Option<Promise<Grant>>,
+    },
 }
 
 impl Task<'_> {
@@ -77,7 +112,9 @@ impl Work {
             Work::Launch { kernel, grid, buffers, parameters, bounds } => {
                 Task::Launch(Launch { kernel, grid, buffers, parameters, bounds: *bounds })
             }
-            Work::PromisedWrite { .. } | Work::Promised(_) | Work::Nothing | Work::Settle | Work::Access { .. } => Task::Nothing,
+            Work::PromisedWrite { .. } | Work::Promised(_) | Work::Nothing | Work::Settle | Work::Access { .. } => {
+                Task::Nothing
+            }
         }
     }
 

@@ -22,9 +22,7 @@ use trunnion_runtime_core::kernel::{DeclaredInterface, Interface, KernelHandle, 
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
-use trunnion_runtime_core::properties::{
-    DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, TargetProperties,
-};
+use trunnion_runtime_core::properties::{DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, TargetProperties};
 use trunnion_runtime_core::server::{Bounds, Grant, HostMemory, Launch, Pattern, Payload, Region, Server};
 use trunnion_runtime_core::timeline::Moment;
 
@@ -38,12 +36,18 @@ pub enum Fate {
     Panics,
 }
 
+struct Batch {
+    seq: u64,
+    steps: Vec<(u64, Step)>,
+    waits: Vec<(u32, u64)>,
+}
+
 #[derive(Default)]
 struct Queue {
     encoded: Vec<(u64, Step)>,
-    submitted: VecDeque<(u64, Vec<(u64, Step)>)>,
-    /// Operations that fail when they run.
-    failing: BTreeMap<u64, Error>,
+    submitted: VecDeque<Batch>,
+    /// What the batch being encoded waits for: other streams and their operations.
+    waits: Vec<(u32, u64)>,
     finished: u64,
     outcome: Outcome,
 }
@@ -63,6 +67,7 @@ pub struct State {
     /// `drain` finishes everything.
     pub drains: bool,
     pub stored_is_refused: bool,
+    /// Operations that fail when they run.
     pub failing: BTreeMap<u64, Error>,
     pub lost: Option<Error>,
 }
@@ -86,12 +91,19 @@ impl State {
         }
     }
 
-    /// Finishes the oldest batch of a stream.
+    /// Finishes the oldest batch of a stream, if what it waits for is finished.
     pub fn finish(&mut self, stream: u32) -> bool {
-        let queue = self.queues.get_mut(&stream).expect("a stream that was opened");
-        let Some((seq, steps)) = queue.submitted.pop_front() else { return false };
+        let over = |(other, seq): &(u32, u64)| self.queues.get(other).is_none_or(|queue| queue.finished >= *seq);
+        let may = self
+            .queues
+            .get(&stream)
+            .and_then(|queue| queue.submitted.front())
+            .is_some_and(|batch| batch.waits.iter().all(over));
+        let Some(queue) = self.queues.get_mut(&stream).filter(|_| may) else { return false };
+        let Some(Batch { seq, steps, .. }) = queue.submitted.pop_front() else { return false };
         for (op, step) in steps {
             match self.failing.remove(&op) {
+                // Of several pieces of a read the others are gone with it.
                 Some(error) => queue.outcome.failed.push((op, error)),
                 None => step(&mut queue.outcome),
             }
@@ -102,11 +114,15 @@ impl State {
 
     pub fn finish_all(&mut self) {
         let streams: Vec<u32> = self.queues.keys().copied().collect();
-        while streams.iter().fold(false, |any, stream| self.finish(*stream) || any) {}
+        while streams.iter().filter(|stream| self.finish(**stream)).count() > 0 {}
     }
 
     pub fn take_log(&mut self) -> Vec<String> {
         std::mem::take(&mut self.log)
+    }
+
+    pub fn streams(&self) -> Vec<u32> {
+        self.queues.keys().copied().collect()
     }
 
     pub fn open_streams(&self) -> usize {
@@ -258,11 +274,10 @@ unsafe impl Driver for Mock {
         let mut state = self.script.get();
         assert!(state.queues[&stream.0].encoded.is_empty(), "a wait comes before what is encoded");
         let other_queue = &state.queues[&other.0];
-        let submitted = other_queue.submitted.iter().any(|(batch, _)| *batch >= seq);
+        let submitted = other_queue.submitted.iter().any(|batch| batch.seq >= seq);
         assert!(submitted || other_queue.finished >= seq, "what is waited for was submitted");
         state.log.push(format!("wait on {} for {} #{seq}", stream.0, other.0));
-        drop(state);
-        self.script.get().fate("wait").ok();
+        state.queues.get_mut(&stream.0).unwrap().waits.push((other.0, seq));
     }
 
     fn submit(&mut self, stream: &mut MockStream, seq: u64) -> Result<()> {
@@ -270,9 +285,9 @@ unsafe impl Driver for Mock {
         state.log.push(format!("submit {} #{seq}", stream.0));
         let fate = state.fate("submit");
         let queue = state.queues.get_mut(&stream.0).unwrap();
-        let steps = std::mem::take(&mut queue.encoded);
+        let (steps, waits) = (std::mem::take(&mut queue.encoded), std::mem::take(&mut queue.waits));
         fate?;
-        queue.submitted.push_back((seq, steps));
+        queue.submitted.push_back(Batch { seq, steps, waits });
         if state.instant {
             state.finish_all();
         }
@@ -317,31 +332,59 @@ unsafe impl Driver for Mock {
         self.script.get().fate("copy")?;
         let ((from, from_start, _), (to, to_start, _)) = (window(&source), window(&target));
         let (from_rows, to_rows) = (source_rows.clone(), target_rows.clone());
-        self.encode(stream, seq, "copy".into(), Box::new(move |_| {
-            let bytes = gather(&from.lock().unwrap(), from_start, &from_rows);
-            scatter(&mut to.lock().unwrap(), to_start, &to_rows, &bytes);
-        }));
+        self.encode(
+            stream,
+            seq,
+            "copy".into(),
+            Box::new(move |_| {
+                let bytes = gather(&from.lock().unwrap(), from_start, &from_rows);
+                scatter(&mut to.lock().unwrap(), to_start, &to_rows, &bytes);
+            }),
+        );
         Ok(())
     }
 
-    unsafe fn fill(&mut self, stream: &mut MockStream, seq: u64, target: Place<'_, MockPage>, pattern: Pattern) -> Result<()> {
+    unsafe fn fill(
+        &mut self,
+        stream: &mut MockStream,
+        seq: u64,
+        target: Place<'_, MockPage>,
+        pattern: Pattern,
+    ) -> Result<()> {
         self.script.get().fate("fill")?;
         let (to, start, size) = window(&target);
-        self.encode(stream, seq, "fill".into(), Box::new(move |_| {
-            let mut bytes = to.lock().unwrap();
-            for chunk in bytes[start..start + size].chunks_mut(pattern.bytes().len()) {
-                chunk.copy_from_slice(&pattern.bytes()[..chunk.len()]);
-            }
-        }));
+        self.encode(
+            stream,
+            seq,
+            "fill".into(),
+            Box::new(move |_| {
+                let mut bytes = to.lock().unwrap();
+                for chunk in bytes[start..start + size].chunks_mut(pattern.bytes().len()) {
+                    chunk.copy_from_slice(&pattern.bytes()[..chunk.len()]);
+                }
+            }),
+        );
         Ok(())
     }
 
-    unsafe fn write(&mut self, stream: &mut MockStream, seq: u64, data: Bytes, target: Place<'_, MockPage>, rows: &Rows) -> Result<()> {
+    unsafe fn write(
+        &mut self,
+        stream: &mut MockStream,
+        seq: u64,
+        data: Bytes,
+        target: Place<'_, MockPage>,
+        rows: &Rows,
+    ) -> Result<()> {
         self.script.get().fate("write")?;
         let ((to, start, _), rows) = (window(&target), rows.clone());
-        self.encode(stream, seq, "write".into(), Box::new(move |_| {
-            scatter(&mut to.lock().unwrap(), start, &rows, data.as_slice().unwrap());
-        }));
+        self.encode(
+            stream,
+            seq,
+            "write".into(),
+            Box::new(move |_| {
+                scatter(&mut to.lock().unwrap(), start, &rows, data.as_slice().unwrap());
+            }),
+        );
         Ok(())
     }
 
@@ -356,10 +399,15 @@ unsafe impl Driver for Mock {
     ) -> Result<()> {
         self.script.get().fate("read")?;
         let ((from, start, _), rows) = (window(&source), rows.clone());
-        self.encode(stream, seq, "read".into(), Box::new(move |outcome| {
-            into.as_mut_slice().copy_from_slice(&gather(&from.lock().unwrap(), start, &rows));
-            outcome.read.push((seq, index, into));
-        }));
+        self.encode(
+            stream,
+            seq,
+            "read".into(),
+            Box::new(move |outcome| {
+                into.as_mut_slice().copy_from_slice(&gather(&from.lock().unwrap(), start, &rows));
+                outcome.read.push((seq, index, into));
+            }),
+        );
         Ok(())
     }
 
@@ -414,7 +462,12 @@ fn properties() -> DeviceProperties {
     let mut limits = Limits::default();
     limits.max_allocation = 1 << 20;
     limits.max_buffers = 16;
-    DeviceProperties::new(info, Features::new(vec![ElemType::U8], vec![SourceForm::Wgsl]), limits, TargetProperties::new("mock", 16, 1))
+    DeviceProperties::new(
+        info,
+        Features::new(vec![ElemType::U8], vec![SourceForm::Wgsl]),
+        limits,
+        TargetProperties::new("mock", 16, 1),
+    )
 }
 
 struct Nobody;
@@ -445,7 +498,12 @@ pub fn rig_of(compiler: &str, settings: ServerSettings) -> Rig {
     let script = Script(Arc::default());
     let driver = Mock { script: script.clone(), properties: properties(), compiler: compiler.into() };
     let executor = Executor::new(Nobody, Config { execution: Execution::Inline, ..Config::default() }).unwrap();
-    let settings = ServerSettings { page_size_min: Some(4096), page_size_max: Some(4096), drop_wait: Duration::from_millis(20), ..settings };
+    let settings = ServerSettings {
+        page_size_min: Some(4096),
+        page_size_max: Some(4096),
+        drop_wait: Duration::from_millis(20),
+        ..settings
+    };
     let mut server = DriverServer::new(driver, settings);
     server.start(executor.notifier());
     let service = ServiceId::new();

@@ -1,8 +1,8 @@
 //! A host device driven directly, without a server: allocates, launches, waits, reads.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, DriverGrid, DriverLaunch, Outcome, Place};
 use trunnion_backend_host::{HostCode, HostDriver, HostOptions, HostPage, HostStream};
@@ -84,10 +84,19 @@ impl Rig {
         let kernel = SourceKernel::new(name, interface).source(Source::host(function));
         self.slots += 1;
         let reader = self.driver.reader();
-        KernelHandle::prepare(Arc::new(kernel), self.driver.properties(), &*reader, ServiceId::from_raw(1)).unwrap()(self.slots)
+        KernelHandle::prepare(Arc::new(kernel), self.driver.properties(), &*reader, ServiceId::from_raw(1)).unwrap()(
+            self.slots,
+        )
     }
 
-    pub fn launch(&mut self, stream: &mut HostStream, seq: u64, kernel: &Compiled, grid: [u32; 3], buffers: &[Place<'_, HostPage>]) -> Result<()> {
+    pub fn launch(
+        &mut self,
+        stream: &mut HostStream,
+        seq: u64,
+        kernel: &Compiled,
+        grid: [u32; 3],
+        buffers: &[Place<'_, HostPage>],
+    ) -> Result<()> {
         self.launch_with(stream, seq, kernel, DriverGrid::Static(grid), buffers, &[])
     }
 

@@ -1,8 +1,8 @@
 //! One training epoch of the example on the host, beside the same inner functions called over slices in plain Rust.
 
 use crate::harness::{Case, Run, interleave, median};
-use example::data::{self, CLASSES, Dataset, PIXELS, shuffled};
-use example::reference::{self, BATCH, HIDDEN, Weights};
+use data::{CLASSES, Dataset, PIXELS, shuffled};
+use reference::{BATCH, HIDDEN, Weights};
 use std::cell::UnsafeCell;
 use std::error::Error;
 use std::ops::Range;
@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// The example's own files.
+// The example's own files.
+#[path = "../../../trunnion/examples/digits/data.rs"]
 #[allow(dead_code, reason = "the example uses all of it")]
-mod example {
-    #[path = "../../../../../trunnion/examples/digits/data.rs"]
-    pub mod data;
-    #[path = "../../../../../trunnion/examples/digits/kernels.rs"]
-    pub mod kernels;
-    #[path = "../../../../../trunnion/examples/digits/reference.rs"]
-    pub mod reference;
-    #[path = "../../../../../trunnion/examples/digits/train.rs"]
-    pub mod train;
-}
+mod data;
+#[path = "../../../trunnion/examples/digits/kernels.rs"]
+mod kernels;
+#[path = "../../../trunnion/examples/digits/reference.rs"]
+#[allow(dead_code, reason = "the example's tests use all of it")]
+mod reference;
+#[path = "../../../trunnion/examples/digits/train.rs"]
+#[allow(dead_code, reason = "the example uses all of it")]
+mod train;
 
 pub fn epoch(run: &mut Run) -> Result<(), Box<dyn Error>> {
     let rows = data::load()?.train;
     let order = shuffled(rows.rows(), 1, 0);
-    let mut trainer = example::train::Trainer::open(super::start::open_host()?, 1, &rows)?;
+    let mut trainer = train::Trainer::open(super::start::open_host()?, 1, &rows)?;
     let device = || {
         let start = Instant::now();
         trainer.epoch(&order).expect("the epoch runs");

@@ -36,6 +36,7 @@ pub fn counted(case: &str, count: &str) -> ExitCode {
     let done = match case {
         "launch-caller" => launch::counted_caller(count),
         "launch-both" => launch::counted_both(count),
+        "launch-nothing" => launch::counted_nothing(count),
         _ => return ExitCode::from(2),
     };
     match done {

@@ -4,10 +4,10 @@ use super::Client;
 use crate::error::{Error, Result, SourceForm};
 use crate::grid::Grid;
 use crate::handle::Handle;
-use crate::kernel::{Args, HostUse, INLINE_BUFFERS, Kernel, KernelHandle, MAX_PARAMETERS};
+use crate::kernel::{Arguments, BufferInterface, HostUse, INLINE_BUFFERS, Kernel, KernelHandle, MAX_PARAMETERS};
 use crate::server::{Bounds, CompileStatistics, Launch};
-use crate::service::BoundsPolicy;
-use crate::timeline::Point;
+use crate::service::{BoundsPolicy, Core};
+use crate::timeline::{Moment, Point};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
@@ -75,8 +75,9 @@ impl Client {
     /// # Errors
     /// [`Error::ForeignKernel`], [`Error::ForeignHandle`], [`Error::GridTooLarge`], [`Error::BufferCount`], [`Error::ParameterSize`],
     /// [`Error::BufferSize`], [`Error::Misaligned`], [`Error::Overlap`]: nothing was submitted. The device's fault.
-    pub fn launch<'a>(&self, kernel: &KernelHandle, grid: Grid, args: impl Into<Args<'a>>) -> Result<Point> {
-        self.launch_as(kernel, grid, &args.into(), Bounds::Checked)
+    #[inline]
+    pub fn launch(&self, kernel: &KernelHandle, grid: Grid, args: impl Arguments) -> Result<Point> {
+        self.launch_as(kernel, grid, args.buffers(), args.parameters(), Bounds::Checked)
     }
 
     /// [`launch`](Self::launch) without bounds checks, unless the device's settings ask for them.
@@ -86,29 +87,77 @@ impl Client {
     ///
     /// # Errors
     /// As for [`launch`](Self::launch).
-    pub unsafe fn launch_unchecked<'a>(&self, kernel: &KernelHandle, grid: Grid, args: impl Into<Args<'a>>) -> Result<Point> {
-        self.launch_as(kernel, grid, &args.into(), Bounds::Unchecked)
+    #[inline]
+    pub unsafe fn launch_unchecked(&self, kernel: &KernelHandle, grid: Grid, args: impl Arguments) -> Result<Point> {
+        self.launch_as(kernel, grid, args.buffers(), args.parameters(), Bounds::Unchecked)
     }
 
     /// Checks a launch once, to be launched many times.
     ///
     /// # Errors
     /// As for [`launch`](Self::launch).
-    pub fn prepare_launch<'a>(&self, kernel: &KernelHandle, grid: Grid, args: impl Into<Args<'a>>) -> Result<PreparedLaunch> {
-        let args = args.into();
-        self.check_launch(kernel, &grid, &args)?;
+    pub fn prepare_launch(&self, kernel: &KernelHandle, grid: Grid, args: impl Arguments) -> Result<PreparedLaunch> {
+        self.check_shape(kernel, &grid, args.buffers().len(), args.parameters().len())?;
+        self.check_buffers(kernel, args.buffers())?;
         Ok(PreparedLaunch {
             client: self.clone(),
             kernel: kernel.clone(),
             grid,
-            buffers: args.buffers.iter().map(|handle| (*handle).clone()).collect(),
-            parameters: SmallVec::from_slice(args.parameters),
+            buffers: args.buffers().iter().map(|handle| (*handle).clone()).collect(),
+            parameters: SmallVec::from_slice(args.parameters()),
         })
     }
 
-    fn launch_as(&self, kernel: &KernelHandle, grid: Grid, args: &Args<'_>, bounds: Bounds) -> Result<Point> {
-        self.check_launch(kernel, &grid, args)?;
-        self.enqueue_launch(kernel, grid, args.buffers.iter().copied(), args.parameters, self.bounds(bounds))
+    fn launch_as(&self, kernel: &KernelHandle, grid: Grid, buffers: &[&Handle], parameters: &[u8], bounds: Bounds) -> Result<Point> {
+        self.check_shape(kernel, &grid, buffers.len(), parameters.len())?;
+        let bounds = self.bounds(bounds);
+        // Nearly every launch has a few buffers and short parameters: in a form of its own size it moves no byte it does not need.
+        if parameters.len() <= SHORT_PARAMETERS {
+            match buffers {
+                [a] => return self.launch_few(kernel, grid, [a], parameters, bounds),
+                [a, b] => return self.launch_few(kernel, grid, [a, b], parameters, bounds),
+                [a, b, c] => return self.launch_few(kernel, grid, [a, b, c], parameters, bounds),
+                [a, b, c, d] => return self.launch_few(kernel, grid, [a, b, c, d], parameters, bounds),
+                [a, b, c, d, e] => return self.launch_few(kernel, grid, [a, b, c, d, e], parameters, bounds),
+                _ => {}
+            }
+        }
+        self.check_buffers(kernel, buffers)?;
+        if grid.is_empty() {
+            return self.record();
+        }
+        let kernel = kernel.clone();
+        let buffers: SmallVec<[Handle; INLINE_BUFFERS]> = buffers.iter().map(|handle| (*handle).clone()).collect();
+        let parameters: SmallVec<[u8; MAX_PARAMETERS]> = SmallVec::from_slice(parameters);
+        self.enqueue(move |core, at| {
+            let launch = Launch { kernel: &kernel, grid: &grid, buffers: &buffers, parameters: &parameters, bounds };
+            core.server.launch(at, &launch);
+        })
+    }
+
+    #[inline]
+    fn launch_few<const N: usize>(
+        &self,
+        kernel: &KernelHandle,
+        grid: Grid,
+        buffers: [&Handle; N],
+        parameters: &[u8],
+        bounds: Bounds,
+    ) -> Result<Point> {
+        self.check_few(kernel, &buffers)?;
+        if grid.is_empty() {
+            return self.record();
+        }
+        let (length, stream) = (parameters.len(), self.stream());
+        let seq = self.service.submit_with(move || {
+            let (kernel, buffers, short) = (kernel.clone(), buffers.map(Handle::clone), short(parameters));
+            move |core: &mut Core, seq| {
+                let parameters = short.get(..length).unwrap_or_default();
+                let launch = Launch { kernel: &kernel, grid: &grid, buffers: &buffers, parameters, bounds };
+                core.server.launch(Moment { stream, seq }, &launch);
+            }
+        })?;
+        Ok(Point { service: self.service.id, stream, seq })
     }
 
     fn bounds(&self, asked: Bounds) -> Bounds {
@@ -119,97 +168,116 @@ impl Client {
         }
     }
 
-    /// Everything about a launch that can be known here.
-    fn check_launch(&self, kernel: &KernelHandle, grid: &Grid, args: &Args<'_>) -> Result<()> {
-        let service = self.service.id;
-        if kernel.service() != service {
-            return Err(Error::ForeignKernel { kernel: kernel.name().into(), owner: kernel.service(), service });
+    /// What can be known of a launch without looking at its buffers.
+    #[inline]
+    fn check_shape(&self, kernel: &KernelHandle, grid: &Grid, buffers: usize, parameters: usize) -> Result<()> {
+        if kernel.service() != self.service.id {
+            return Err(self.foreign_kernel(kernel));
         }
-        let (limits, interface) = (&self.service.limits, kernel.interface());
-        grid.check(limits.max_grid)?;
+        grid.check(self.service.limits.max_grid)?;
         if let Grid::Dynamic(counts) = grid {
-            self.local(counts)?;
-            if counts.size_in_used() < 12 {
-                return Err(Error::WrongLength { what: "dynamic grid".into(), got: counts.size_in_used(), expected: 12 });
+            self.check_dynamic(counts)?;
+        }
+        let interface = kernel.interface();
+        if buffers != interface.buffers.len() {
+            return Err(Error::BufferCount { kernel: kernel.name().into(), got: buffers, expected: interface.buffers.len() });
+        }
+        if parameters != interface.parameters as usize {
+            let (kernel, expected) = (kernel.name().into(), interface.parameters as usize);
+            return Err(Error::ParameterSize { kernel, got: parameters, expected });
+        }
+        Ok(())
+    }
+
+    /// Checks as many buffers as the interface has, without a branch a condition: what is wrong, if anything is, is named apart.
+    #[inline]
+    fn check_few<const N: usize>(&self, kernel: &KernelHandle, buffers: &[&Handle; N]) -> Result<()> {
+        let (limits, mut wrong) = (&*self.service.limits, false);
+        let interface: Option<&[BufferInterface; N]> = kernel.interface().buffers.as_slice().try_into().ok();
+        let Some(interface) = interface else { return self.check_buffers(kernel, buffers) };
+        for i in 0..N {
+            let (size, start) = (buffers[i].size_in_used(), buffers[i].range().start);
+            wrong |= (buffers[i].service() != self.service.id)
+                | (size < interface[i].min_size)
+                | (size > limits.max_binding)
+                | (start & (limits.binding_alignment - 1) != 0);
+        }
+        for &written in kernel.written() {
+            for i in 0..N {
+                wrong |= i != written && buffers[i].overlap(buffers[written]);
             }
-            aligned("offset of the dynamic grid", counts, 4)?;
         }
-        if args.buffers.len() != interface.buffers.len() {
-            return Err(Error::BufferCount { kernel: kernel.name().into(), got: args.buffers.len(), expected: interface.buffers.len() });
-        }
-        if args.parameters.len() != interface.parameters as usize {
-            let (got, expected) = (args.parameters.len(), interface.parameters as usize);
-            return Err(Error::ParameterSize { kernel: kernel.name().into(), got, expected });
-        }
-        for (index, (handle, buffer)) in args.buffers.iter().zip(&interface.buffers).enumerate() {
+        if wrong { self.check_buffers(kernel, buffers) } else { Ok(()) }
+    }
+
+    /// Checks buffers one by one and names the first that is wrong.
+    #[inline(never)]
+    fn check_buffers(&self, kernel: &KernelHandle, buffers: &[&Handle]) -> Result<()> {
+        let limits = &self.service.limits;
+        for (index, (handle, buffer)) in buffers.iter().zip(&kernel.interface().buffers).enumerate() {
             self.local(handle)?;
             let got = handle.size_in_used();
             if got < buffer.min_size || got > limits.max_binding {
                 return Err(buffer_size(kernel, index, got, buffer.min_size, limits.max_binding));
             }
             aligned("offset of a buffer", handle, limits.binding_alignment)?;
-            if buffer.access.writes() {
-                self.check_overlap(kernel, args, index)?;
+        }
+        for &written in kernel.written() {
+            let overlaps = |other: &usize| *other != written && buffers[*other].overlap(buffers[written]);
+            if let Some(other) = (0..buffers.len()).find(|other| overlaps(other) && !may_overlap(kernel, *other, written)) {
+                return Err(Error::Overlap { what: kernel.name().into(), first: other.min(written), second: other.max(written) });
             }
         }
         Ok(())
     }
 
-    /// A written buffer may overlap no other, unless the kernel says it works in place.
-    #[inline]
-    fn check_overlap(&self, kernel: &KernelHandle, args: &Args<'_>, written: usize) -> Result<()> {
-        let interface = kernel.interface();
-        for (other, handle) in args.buffers.iter().enumerate() {
-            if other == written || !handle.overlap(args.buffers[written]) {
-                continue;
-            }
-            // On the host, safe code may share bytes it writes only as atomics.
-            let shareable = kernel.source().form() != SourceForm::Host
-                || [other, written].iter().all(|i| interface.buffers[*i].host == HostUse::Atomic);
-            if !(interface.in_place && shareable) {
-                let (first, second) = (other.min(written), other.max(written));
-                return Err(Error::Overlap { what: kernel.name().into(), first, second });
-            }
-        }
-        Ok(())
+    #[cold]
+    fn foreign_kernel(&self, kernel: &KernelHandle) -> Error {
+        Error::ForeignKernel { kernel: kernel.name().into(), owner: kernel.service(), service: self.service.id }
     }
 
-    /// Queues a launch that was checked. What it carries lies inline in the queue: the smallest of a few sizes that holds it.
-    fn enqueue_launch<'a>(
-        &self,
-        kernel: &KernelHandle,
-        grid: Grid,
-        buffers: impl ExactSizeIterator<Item = &'a Handle>,
-        parameters: &[u8],
-        bounds: Bounds,
-    ) -> Result<Point> {
-        if grid.is_empty() {
-            return self.record();
+    #[cold]
+    fn check_dynamic(&self, counts: &Handle) -> Result<()> {
+        self.local(counts)?;
+        if counts.size_in_used() < 12 {
+            return Err(Error::WrongLength { what: "dynamic grid".into(), got: counts.size_in_used(), expected: 12 });
         }
-        match (buffers.len(), parameters.len()) {
-            (..=4, ..=32) => self.enqueue_sized::<4, 32>(kernel, grid, buffers, parameters, bounds),
-            (..=4, _) => self.enqueue_sized::<4, MAX_PARAMETERS>(kernel, grid, buffers, parameters, bounds),
-            (_, ..=32) => self.enqueue_sized::<INLINE_BUFFERS, 32>(kernel, grid, buffers, parameters, bounds),
-            _ => self.enqueue_sized::<INLINE_BUFFERS, MAX_PARAMETERS>(kernel, grid, buffers, parameters, bounds),
-        }
+        aligned("offset of the dynamic grid", counts, 4)
     }
+}
 
-    fn enqueue_sized<'a, const B: usize, const P: usize>(
-        &self,
-        kernel: &KernelHandle,
-        grid: Grid,
-        buffers: impl Iterator<Item = &'a Handle>,
-        parameters: &[u8],
-        bounds: Bounds,
-    ) -> Result<Point> {
-        let kernel = kernel.clone();
-        let buffers: SmallVec<[Handle; B]> = buffers.cloned().collect();
-        let parameters: SmallVec<[u8; P]> = SmallVec::from_slice(parameters);
-        self.enqueue(move |core, at| {
-            let launch = Launch { kernel: &kernel, grid: &grid, buffers: &buffers, parameters: &parameters, bounds };
-            core.server.launch(at, &launch);
-        })
+/// Parameters of at most this many bytes are short.
+const SHORT_PARAMETERS: usize = 32;
+
+/// Short parameters by value. Two moves that may overlap, each of half the bytes or more, cost less than a call of `memcpy`.
+#[inline]
+fn short(parameters: &[u8]) -> [u8; SHORT_PARAMETERS] {
+    let mut short = [0; SHORT_PARAMETERS];
+    match parameters.len() {
+        16..=SHORT_PARAMETERS => copy_ends::<16>(&mut short, parameters),
+        8..16 => copy_ends::<8>(&mut short, parameters),
+        4..8 => copy_ends::<4>(&mut short, parameters),
+        _ => short.iter_mut().zip(parameters).for_each(|(to, from)| *to = *from),
     }
+    short
+}
+
+/// Copies the first and the last `N` of at least `N` and at most `2 * N` bytes.
+#[inline]
+fn copy_ends<const N: usize>(to: &mut [u8; SHORT_PARAMETERS], from: &[u8]) {
+    let last = from.len() - N;
+    if let (Some(head), Some(tail)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
+        to[..N].copy_from_slice(head);
+        to[last..last + N].copy_from_slice(tail);
+    }
+}
+
+/// Whether two arguments, one of them written, may be the same bytes. On the host, safe code may share bytes it writes only as atomics.
+#[cold]
+fn may_overlap(kernel: &KernelHandle, first: usize, second: usize) -> bool {
+    let interface = kernel.interface();
+    let atomic = [first, second].iter().all(|i| interface.buffers[*i].host == HostUse::Atomic);
+    interface.in_place && (atomic || kernel.source().form() != SourceForm::Host)
 }
 
 /// A launch that was checked once and can be made many times.
@@ -228,8 +296,8 @@ impl PreparedLaunch {
     /// # Errors
     /// The device's fault.
     pub fn launch(&self) -> Result<Point> {
-        let bounds = self.client.bounds(Bounds::Checked);
-        self.client.enqueue_launch(&self.kernel, self.grid.clone(), self.buffers.iter(), &self.parameters, bounds)
+        let buffers: SmallVec<[&Handle; INLINE_BUFFERS]> = self.buffers.iter().collect();
+        self.client.launch_as(&self.kernel, self.grid.clone(), &buffers, &self.parameters, Bounds::Checked)
     }
 
     /// Replaces the parameters of the launches that follow.
@@ -247,7 +315,6 @@ impl PreparedLaunch {
     }
 }
 
-#[inline]
 fn aligned(what: &'static str, handle: &Handle, alignment: u64) -> Result<()> {
     let value = handle.range().start;
     if value.is_multiple_of(alignment) { Ok(()) } else { Err(Error::Misaligned { what: what.into(), value, alignment }) }

@@ -226,7 +226,7 @@ impl Client {
 
     // ---- what the other files build on
 
-    #[inline]
+    #[inline(always)]
     fn enqueue(&self, entry: impl FnOnce(&mut Core, Moment) + Send + 'static) -> Result<Point> {
         self.service.enqueue(self.stream(), entry)
     }

@@ -5,9 +5,9 @@
 
 use alloc::sync::Arc;
 
-use super::atomic::{AtomicU32, Ordering};
 #[cfg(feature = "std")]
 use super::atomic::Thread;
+use super::atomic::{AtomicU32, Ordering};
 
 /// Somebody called `notify`.
 pub(super) const NOTIFIED: u32 = 1;

@@ -20,7 +20,7 @@ impl<T: Resident> Shared<T> {
         }
         let (waiting, reply) = self.slots.open::<R>();
         let entry = move |resident: &mut T, ticket: u64| reply.answer(|| call(resident, ticket));
-        let ticket = self.push_any(entry, Patience::Caller(deadline))?;
+        let ticket = self.push_any(move || entry, Patience::Caller(deadline))?;
         match self.wait(waiting, Ring::<T>::end_of(ticket), me, deadline)? {
             Answer::Returned(value) => Ok(value),
             Answer::Panicked(message) => Err(CallError::Panicked { message }),

@@ -50,7 +50,7 @@ impl<T: Resident> Executor<T> {
         Ok(Self { shared })
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn shared(&self) -> &Arc<Shared<T>> {
         &self.shared
     }
@@ -69,7 +69,20 @@ impl<T: Resident> Executor<T> {
     where
         F: FnOnce(&mut T, u64) + Send + 'static,
     {
-        self.shared.push_any(entry, Patience::Configured)
+        self.shared.push_any(move || entry, Patience::Configured)
+    }
+
+    /// As [`submit`](Self::submit), for an entry that `make` gives once there is room for it: it is then built where it will lie, and
+    /// never moved. `make` is not called where there is no room. It must be quick: what is queued later waits for it.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit).
+    #[inline(always)]
+    pub fn submit_with<F>(&self, make: impl FnOnce() -> F) -> Result<u64, SubmitError>
+    where
+        F: FnOnce(&mut T, u64) + Send + 'static,
+    {
+        self.shared.push_any(make, Patience::Configured)
     }
 
     /// As [`submit`](Self::submit), but never waits, spins, or runs entries: for interrupt handlers. Inline, the entry is run by
@@ -82,7 +95,7 @@ impl<T: Resident> Executor<T> {
     where
         F: FnOnce(&mut T, u64) + Send + 'static,
     {
-        self.shared.push_any(entry, Patience::None)
+        self.shared.push_any(move || entry, Patience::None)
     }
 
     /// Queues an entry and waits for what it returns.
@@ -144,16 +157,16 @@ impl<T: Resident> Executor<T> {
 
 impl<T: Resident> Shared<T> {
     /// Puts an entry of any size into the ring: boxed where it is larger than a quarter of it.
-    #[inline]
-    pub(super) fn push_any<F>(&self, entry: F, patience: Patience<'_>) -> Result<u64, SubmitError>
+    #[inline(always)]
+    pub(super) fn push_any<F>(&self, make: impl FnOnce() -> F, patience: Patience<'_>) -> Result<u64, SubmitError>
     where
         F: FnOnce(&mut T, u64) + Send + 'static,
     {
         if self.ring.fits::<F>() {
-            return self.push(entry, patience);
+            return self.push(make, patience);
         }
-        let boxed = Box::new(entry);
-        self.push(move |resident: &mut T, ticket| boxed(resident, ticket), patience)
+        let boxed = Box::new(make());
+        self.push(move || move |resident: &mut T, ticket| boxed(resident, ticket), patience)
     }
 }
 

@@ -36,6 +36,7 @@ mod handle;
 mod reservation;
 mod resident;
 mod ring;
+#[cfg(feature = "std")]
 mod runner;
 mod shared;
 mod shutdown;

@@ -20,9 +20,9 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::{MaybeUninit, size_of};
 
-use super::atomic::{AtomicU32, AtomicUsize, Line, Ordering};
 #[cfg(loom)]
 use super::atomic::Watched;
+use super::atomic::{AtomicU32, AtomicUsize, Line, Ordering};
 
 /// The grain of the ring, and the largest alignment an entry may have inline.
 const UNIT: usize = 64;
@@ -104,6 +104,7 @@ pub(super) enum Refusal {
 }
 
 /// What became of the runner's wish to sleep.
+#[cfg(feature = "std")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sleep {
     /// The flag is set: whoever clears it unparks the runner.
@@ -112,6 +113,20 @@ pub(super) enum Sleep {
     Outstanding,
     /// The executor is being shut down.
     Closed,
+}
+
+/// A claim whose entry is being built: padding, if that panics.
+struct Unmade<'a, T> {
+    ring: &'a Ring<T>,
+    position: usize,
+    length: usize,
+}
+
+impl<T> Drop for Unmade<'_, T> {
+    fn drop(&mut self) {
+        let mark = ((self.length / UNIT) as u32) << KIND_BITS | PADDING;
+        self.ring.mark(self.position).store(mark, Ordering::Release);
+    }
 }
 
 impl<T> Ring<T> {
@@ -162,11 +177,7 @@ impl<T> Ring<T> {
         if tail & FLAGS != 0 || self.size - offset < length || tail.wrapping_sub(seen) > self.size - length {
             return None;
         }
-        self.tail
-            .0
-            .word
-            .compare_exchange(tail, tail.wrapping_add(length), Ordering::AcqRel, Ordering::Relaxed)
-            .ok()?;
+        self.tail.0.word.compare_exchange(tail, tail.wrapping_add(length), Ordering::AcqRel, Ordering::Relaxed).ok()?;
         Some(Claim { position: tail, wake: false })
     }
 
@@ -224,18 +235,20 @@ impl<T> Ring<T> {
         (ticket - 1) * UNIT as u64 + 1
     }
 
-    /// Moves the entry into its claim and lets the consumer have it.
+    /// Builds the entry in its claim and lets the consumer have it. A panic in `make` leaves padding there.
     ///
     /// # Safety
     /// The claim is one of this ring's, of [`Ring::length::<F>`](Self::length) bytes, and [`Ring::fits::<F>`](Self::fits).
-    #[inline]
-    pub(super) unsafe fn publish<F: FnOnce(&mut T, u64) + Send + 'static>(&self, claim: Claim, entry: F) {
+    #[inline(always)]
+    pub(super) unsafe fn publish<F: FnOnce(&mut T, u64) + Send + 'static>(&self, claim: Claim, make: impl FnOnce() -> F) {
         let length = const { Self::length::<F>() };
+        let unmade = Unmade { ring: self, position: claim.position, length };
         #[cfg(loom)]
         self.watch(claim.position, length);
         let record = self.address(claim.position).cast::<Record<T, F>>();
         // SAFETY: the claim owns these bytes (1), contiguous (4), aligned to a unit, and long enough by this function's contract.
-        unsafe { record.write(Record { run: run::<T, F>, entry }) };
+        unsafe { record.write(Record { run: run::<T, F>, entry: make() }) };
+        core::mem::forget(unmade);
         self.mark(claim.position).store(((length / UNIT) as u32) << KIND_BITS | ENTRY, Ordering::Release);
     }
 
@@ -251,6 +264,7 @@ impl<T> Ring<T> {
     }
 
     /// Sets the sleeping flag if nothing is claimed and nothing closed.
+    #[cfg(feature = "std")]
     pub(super) fn try_sleep(&self) -> Sleep {
         let mut tail = self.tail.0.word.load(Ordering::Acquire);
         loop {

@@ -50,8 +50,7 @@ pub(super) fn start<T: Resident>(shared: &Arc<Shared<T>>, config: &Config) -> Re
     let started = std::thread::Builder::new().name(config.name.clone()).spawn(body);
     #[cfg(loom)]
     let started = loom::thread::Builder::new().name(config.name.clone()).spawn(body);
-    let handle =
-        started.map_err(|error| StartError::Spawn { name: config.name.clone(), reason: error.to_string() })?;
+    let handle = started.map_err(|error| StartError::Spawn { name: config.name.clone(), reason: error.to_string() })?;
     shared.bell.hand_to(handle.thread().clone());
     *shared.runner.handle.lock() = Some(handle);
     Ok(())

@@ -91,8 +91,8 @@ impl<T: Resident> Shared<T> {
     }
 
     /// Puts an entry that fits into the ring; its ticket.
-    #[inline]
-    pub(super) fn push<F>(&self, entry: F, patience: Patience<'_>) -> Result<u64, SubmitError>
+    #[inline(always)]
+    pub(super) fn push<F>(&self, make: impl FnOnce() -> F, patience: Patience<'_>) -> Result<u64, SubmitError>
     where
         F: FnOnce(&mut T, u64) + Send + 'static,
     {
@@ -104,7 +104,7 @@ impl<T: Resident> Shared<T> {
         let ticket = self.ring.ticket(&claim);
         let wake = claim.wake;
         // SAFETY: the claim is of this length; every caller asks `fits` first.
-        unsafe { self.ring.publish(claim, entry) };
+        unsafe { self.ring.publish(claim, make) };
         if wake {
             self.awaken();
         }
@@ -240,6 +240,8 @@ impl<T: Resident> Shared<T> {
         }
         if self.ring.is_closed() && self.ring.is_empty() {
             self.end(state);
+            // What the end answered is to be woken too.
+            state.tell(|resident| wakers.extend(resident.leave()));
         }
         let noted = held.release();
         for waker in wakers {

@@ -21,11 +21,11 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use super::atomic::{AtomicPtr, AtomicU32, Ordering};
 #[cfg(feature = "std")]
 use super::atomic::Thread;
 #[cfg(loom)]
 use super::atomic::Watched;
+use super::atomic::{AtomicPtr, AtomicU32, Ordering};
 use super::unwind::contain;
 
 const WAITING: u32 = 0;

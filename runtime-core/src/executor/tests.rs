@@ -4,7 +4,9 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+#[cfg(feature = "std")]
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 #[cfg(feature = "std")]
@@ -516,11 +518,12 @@ fn entries_left_at_the_deadline_are_counted_and_dropped() {
     let drops = Arc::new(AtomicUsize::new(0));
     for _ in 0..10 {
         let counted = Counted(drops.clone());
-        executor.try_submit(move |log, ticket| {
-            let _kept = &counted;
-            log.tickets.push(ticket);
-        })
-        .unwrap();
+        executor
+            .try_submit(move |log, ticket| {
+                let _kept = &counted;
+                log.tickets.push(ticket);
+            })
+            .unwrap();
     }
     // The deadline has passed before the first entry: with the bell ringing they are dropped.
     executor.shared().bell.ring(bell::ABANDON);

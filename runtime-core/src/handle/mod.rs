@@ -97,11 +97,13 @@ pub struct Handle {
 
 impl Handle {
     /// The allocation.
+    #[inline]
     pub fn memory(&self) -> MemoryId {
         self.block.memory()
     }
 
     /// The server the allocation belongs to.
+    #[inline]
     pub fn service(&self) -> ServiceId {
         ServiceId::from_raw(self.block.service.load(Ordering::Relaxed))
     }
@@ -112,16 +114,19 @@ impl Handle {
     }
 
     /// The range of the allocation this handle is, in bytes.
+    #[inline]
     pub fn range(&self) -> Range<u64> {
         self.start..self.end
     }
 
     /// The bytes this handle covers.
+    #[inline]
     pub fn size_in_used(&self) -> u64 {
         self.end - self.start
     }
 
     /// Whether it covers no bytes.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -174,8 +179,9 @@ impl Handle {
     }
 
     /// Whether both cover a byte in common.
+    #[inline]
     pub fn overlap(&self, other: &Handle) -> bool {
-        core::ptr::eq(self.block, other.block) && self.start < other.end && other.start < self.end
+        core::ptr::eq(self.block, other.block) && self.start.max(other.start) < self.end.min(other.end)
     }
 
     /// Whether both are of one allocation.

@@ -9,13 +9,64 @@ pub const INLINE_BUFFERS: usize = 16;
 /// The most bytes of parameters a launch carries.
 pub const MAX_PARAMETERS: usize = 256;
 
-/// The arguments of a launch: buffers in the order of the kernel's interface, then parameters. Borrowed from the caller.
+/// The arguments of a launch: buffers in the order of the kernel's interface, then parameters. Implemented by what callers have at hand:
 ///
-/// An array of handles is arguments too: `client.launch(&kernel, grid, [&a, &b])`.
+/// - an array or slice of handles, where there are no parameters: `client.launch(&kernel, grid, [&a, &b])`;
+/// - a pair of handles and parameters: `client.launch(&kernel, grid, ([&a, &b], &parameters))`;
+/// - [`Args`], put together step by step.
+pub trait Arguments {
+    /// The buffers.
+    fn buffers(&self) -> &[&Handle];
+
+    /// The parameters, as bytes.
+    fn parameters(&self) -> &[u8] {
+        &[]
+    }
+}
+
+impl<const N: usize> Arguments for [&Handle; N] {
+    #[inline]
+    fn buffers(&self) -> &[&Handle] {
+        self
+    }
+}
+
+impl Arguments for &[&Handle] {
+    #[inline]
+    fn buffers(&self) -> &[&Handle] {
+        self
+    }
+}
+
+impl<B: Arguments, P: bytemuck::Pod> Arguments for (B, &P) {
+    #[inline]
+    fn buffers(&self) -> &[&Handle] {
+        self.0.buffers()
+    }
+
+    #[inline]
+    fn parameters(&self) -> &[u8] {
+        bytemuck::bytes_of(self.1)
+    }
+}
+
+impl Arguments for Args<'_> {
+    #[inline]
+    fn buffers(&self) -> &[&Handle] {
+        &self.buffers
+    }
+
+    #[inline]
+    fn parameters(&self) -> &[u8] {
+        self.parameters
+    }
+}
+
+/// Arguments put together step by step, borrowed from the caller.
 #[derive(Clone, Debug, Default)]
 pub struct Args<'a> {
-    pub(crate) buffers: SmallVec<[&'a Handle; INLINE_BUFFERS]>,
-    pub(crate) parameters: &'a [u8],
+    buffers: SmallVec<[&'a Handle; INLINE_BUFFERS]>,
+    parameters: &'a [u8],
 }
 
 impl<'a> Args<'a> {

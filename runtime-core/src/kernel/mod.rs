@@ -8,7 +8,7 @@ mod interface;
 mod source;
 mod workgroup;
 
-pub use arguments::{Args, INLINE_BUFFERS, MAX_PARAMETERS};
+pub use arguments::{Args, Arguments, INLINE_BUFFERS, MAX_PARAMETERS};
 pub use interface::{BufferInterface, HostUse, Interface};
 pub use source::{HostFunction, Source, SourceKernel};
 pub use workgroup::{HostBindings, Workgroup};
@@ -114,6 +114,8 @@ struct Prepared {
     name: String,
     source: Source,
     interface: Interface,
+    /// Which buffers it writes, by index.
+    written: Vec<usize>,
     workgroup: [u32; 3],
     service: ServiceId,
     slot: u32,
@@ -136,8 +138,15 @@ impl KernelHandle {
     }
 
     /// What it touches.
+    #[inline]
     pub fn interface(&self) -> &Interface {
         &self.0.interface
+    }
+
+    /// Which buffers it writes, by index.
+    #[inline]
+    pub fn written(&self) -> &[usize] {
+        &self.0.written
     }
 
     /// Invocations in a workgroup, by axis.
@@ -146,6 +155,7 @@ impl KernelHandle {
     }
 
     /// The server it was prepared for.
+    #[inline]
     pub fn service(&self) -> ServiceId {
         self.0.service
     }
@@ -175,7 +185,8 @@ impl KernelHandle {
         let interface = reader.read(&*kernel, &source)?;
         let workgroup = kernel.workgroup_size();
         check_resources(&name, workgroup, &interface, &properties.limits)?;
-        Ok(move |slot| Self(Arc::new(Prepared { kernel, name, source, interface, workgroup, service, slot })))
+        let written = (0..interface.buffers.len()).filter(|i| interface.buffers[*i].access.writes()).collect();
+        Ok(move |slot| Self(Arc::new(Prepared { kernel, name, source, interface, written, workgroup, service, slot })))
     }
 }
 

@@ -32,6 +32,9 @@ use core::time::Duration;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
+/// The open windows of a stream, innermost last: number and mode.
+type OpenModes = SmallVec<[(u64, AllocationMode); 2]>;
+
 /// What the clients of a device share.
 pub(crate) struct Service {
     pub(crate) id: ServiceId,
@@ -45,7 +48,7 @@ pub(crate) struct Service {
     pub(crate) shared: Arc<Shared>,
     reader: Arc<dyn KernelReader>,
     kernels: spin::Mutex<HashMap<KernelId, KernelHandle>>,
-    modes: spin::Mutex<HashMap<StreamId, SmallVec<[(u64, AllocationMode); 2]>>>,
+    modes: spin::Mutex<HashMap<StreamId, OpenModes>>,
     modes_open: AtomicUsize,
 }
 
@@ -84,6 +87,11 @@ impl Service {
         });
         let config = Config { name: format!("trunnion {device}"), ..settings.executor.clone() };
         let Opened { server, properties, reader } = opened;
+        for alignment in [properties.limits.binding_alignment, properties.limits.copy_alignment, properties.limits.row_pitch] {
+            if !alignment.is_power_of_two() {
+                return Err(unavailable(format!("its limits name an alignment of {alignment}, which is no power of two")));
+            }
+        }
         let executor = Executor::new(Core::new(server, shared.clone()), config).map_err(|error| unavailable(error.to_string()))?;
         let notifier = executor.notifier();
         let service = Self {
@@ -112,19 +120,30 @@ impl Service {
     }
 
     /// Queues an entry.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn submit(&self, entry: impl FnOnce(&mut Core, u64) + Send + 'static) -> Result<u64> {
+        self.submit_with(move || entry)
+    }
+
+    /// Queues an entry that is built where it will lie.
+    #[inline(always)]
+    pub(crate) fn submit_with<F: FnOnce(&mut Core, u64) + Send + 'static>(&self, make: impl FnOnce() -> F) -> Result<u64> {
         if self.shared.ended.load(Ordering::Relaxed) {
             return Err(self.ended_error());
         }
-        self.executor.submit(entry).map_err(|error| match error {
+        self.executor.submit_with(make).map_err(|error| self.refused(error))
+    }
+
+    #[cold]
+    fn refused(&self, error: SubmitError) -> Error {
+        match error {
             SubmitError::Closed => self.ended_error(),
             _ => Error::Busy { what: "the device's queue is full or another thread has the device".into() },
-        })
+        }
     }
 
     /// Queues an operation of a stream.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enqueue(&self, stream: StreamId, entry: impl FnOnce(&mut Core, Moment) + Send + 'static) -> Result<Point> {
         let seq = self.submit(move |core, seq| entry(core, Moment { stream, seq }))?;
         Ok(Point { service: self.id, stream, seq })

@@ -23,10 +23,12 @@ impl Service {
         let start = Deadline::never();
         let near = Deadline::after(self.settings.executor.spin);
         loop {
-            self.call("wait", |core, _| core.server.progress())?;
+            let looked = self.call("wait", |core, _| core.server.progress());
+            // Also when the device has ended: what it answered before stays answered.
             if let Poll::Ready(result) = look(Waker::noop()) {
                 return result;
             }
+            looked?;
             if near.expired() {
                 break;
             }

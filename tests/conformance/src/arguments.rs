@@ -41,7 +41,11 @@ impl Arguments {
     ///
     /// # Errors
     /// What is wrong, and what is valid. Arguments of `cargo test` that are wrong end the process with code 2.
-    pub fn read(arguments: impl IntoIterator<Item = String>, factories: &[Arc<dyn Factory>], tests: &[Test]) -> Result<Self, String> {
+    pub fn read(
+        arguments: impl IntoIterator<Item = String>,
+        factories: &[Arc<dyn Factory>],
+        tests: &[Test],
+    ) -> Result<Self, String> {
         let mut arguments = arguments.into_iter();
         let mut rest = vec![arguments.next().unwrap_or_default()];
         let (mut backends, mut row, mut rows, mut help, mut child) = (Vec::new(), None, false, false, None);

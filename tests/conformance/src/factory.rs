@@ -37,7 +37,13 @@ pub trait Factory: Send + Sync + 'static {
     ///
     /// # Errors
     /// What that answers.
-    fn with_resource(&self, client: &Client, handle: &Handle, access: Access, task: &mut dyn FnMut(StreamId)) -> Result<Point>;
+    fn with_resource(
+        &self,
+        client: &Client,
+        handle: &Handle,
+        access: Access,
+        task: &mut dyn FnMut(StreamId),
+    ) -> Result<Point>;
 
     /// `Client::get_resource` with the resource type of this backend, boxed, so that it can be held.
     ///

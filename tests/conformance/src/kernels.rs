@@ -7,7 +7,7 @@ use core::time::Duration;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::error::{KernelFault, Result};
 use trunnion_runtime_core::grid::Grid;
-use trunnion_runtime_core::kernel::{HostUse, Interface, Source, SourceKernel, Workgroup};
+use trunnion_runtime_core::kernel::{Interface, Source, SourceKernel, Workgroup};
 
 /// Invocations in a workgroup.
 pub const GROUP: u32 = 64;
@@ -181,9 +181,7 @@ pub fn broken() -> SourceKernel {
 
 /// `[a, b]`: adds every `u32` of `a` to that of `b`; works when they are the same bytes.
 pub fn accumulate() -> SourceKernel {
-    let atomic = |interface: Interface, access| interface.buffer(access, HostUse::Atomic);
-    let interface = atomic(atomic(Interface::new(), Access::Read), Access::ReadWrite).in_place();
-    kernel("accumulate", interface, |group| {
+    kernel("accumulate", Interface::new().atomic().atomic().in_place(), |group| {
         let (a, b) = (group.atomic(0)?, group.atomic(1)?);
         let span = group.span_x();
         for (a, b) in a.iter().zip(b).take(span.end).skip(span.start) {

@@ -2,7 +2,6 @@
 #![deny(unsafe_code)]
 
 // What a test is made of.
-#[macro_use]
 pub mod check;
 pub mod context;
 pub mod factory;

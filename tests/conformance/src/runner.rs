@@ -70,7 +70,9 @@ fn usage(why: &str) -> ExitCode {
 }
 
 fn chosen<'a>(arguments: &Arguments, factories: &'a [Arc<dyn Factory>]) -> Vec<&'a Arc<dyn Factory>> {
-    let asked = |factory: &&Arc<dyn Factory>| arguments.backends.is_empty() || arguments.backends.iter().any(|n| n == factory.name());
+    let asked = |factory: &&Arc<dyn Factory>| {
+        arguments.backends.is_empty() || arguments.backends.iter().any(|n| n == factory.name())
+    };
     factories.iter().filter(asked).collect()
 }
 
@@ -124,7 +126,8 @@ fn run_limited(factory: &Arc<dyn Factory>, test: &Test) -> Outcome {
     let (tell, told) = mpsc::channel();
     thread::Builder::new().name(test.name.to_string()).spawn(move || tell.send(caught(&context, run)).ok())?;
     // A test that overran is left behind; the others go on.
-    told.recv_timeout(test.limit).unwrap_or_else(|_| Err(Failure::Failed(format!("time limit: not done after {:?}", test.limit))))
+    told.recv_timeout(test.limit)
+        .unwrap_or_else(|_| Err(Failure::Failed(format!("time limit: not done after {:?}", test.limit))))
 }
 
 fn run_in_child(factory: &Arc<dyn Factory>, test: &Test) -> Outcome {
@@ -132,9 +135,10 @@ fn run_in_child(factory: &Arc<dyn Factory>, test: &Test) -> Outcome {
     match output.code {
         Some(0) => Ok(()),
         Some(SKIPPED) => Err(Failure::Skipped(output.stderr.trim().to_string())),
-        _ if output.overran => {
-            Err(Failure::Failed(format!("time limit: the process had not ended after {:?}\n{}{}", test.limit, output.stdout, output.stderr)))
-        }
+        _ if output.overran => Err(Failure::Failed(format!(
+            "time limit: the process had not ended after {:?}\n{}{}",
+            test.limit, output.stdout, output.stderr
+        ))),
         code => Err(Failure::Failed(format!("the process ended with {code:?}\n{}{}", output.stdout, output.stderr))),
     }
 }

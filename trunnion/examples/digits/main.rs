@@ -53,7 +53,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         Some(name) => trunnion::open(name.as_str())?,
         None => trunnion::default_client()?,
     };
-    let device = client.name();
+    let (device, name) = (client.device_id(), client.name());
     let mut trainer = Trainer::open(client, args.seed, &train)?;
 
     let started = Instant::now();
@@ -89,7 +89,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
 
     let mut out = stdout().lock();
-    writeln!(out, "{epochs} on {device} took {seconds:.2} s")?;
+    writeln!(out, "{epochs} on {name} took {seconds:.2} s")?;
     writeln!(out, "\n{}", trainer.memory_report()?)?;
     writeln!(out, "picture in {}", path.display())?;
     writeln!(out, "test accuracy {accuracy:.4}")?;

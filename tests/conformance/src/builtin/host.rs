@@ -2,11 +2,10 @@
 
 use core::time::Duration;
 use std::any::Any;
-use std::sync::{Arc, Once};
 use trunnion_backend_host::{HostBackend, HostOptions, HostResource};
 use trunnion_conformance::{Factory, Refusal, Variant};
 use trunnion_runtime_core::access::Access;
-use trunnion_runtime_core::backend::{self, Backend, OpenSettings};
+use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::handle::Handle;
@@ -48,9 +47,6 @@ impl Factory for Host {
     }
 
     fn available(&self) -> Result<(), String> {
-        static REGISTERED: Once = Once::new();
-        // Where the facade was first, its registration counts.
-        REGISTERED.call_once(|| drop(backend::register(Arc::new(HostBackend::default()))));
         Ok(())
     }
 
@@ -58,7 +54,13 @@ impl Factory for Host {
         Ok(HostBackend::new(varied(self.options.clone(), variant)).open(0, settings)?)
     }
 
-    fn with_resource(&self, client: &Client, handle: &Handle, access: Access, task: &mut dyn FnMut(StreamId)) -> Result<Point> {
+    fn with_resource(
+        &self,
+        client: &Client,
+        handle: &Handle,
+        access: Access,
+        task: &mut dyn FnMut(StreamId),
+    ) -> Result<Point> {
         client.with_resource::<HostResource, ()>(handle, access, |_, stream| task(stream)).map(|(_, point)| point)
     }
 
@@ -71,7 +73,18 @@ fn varied(mut options: HostOptions, variant: &Variant) -> HostOptions {
     macro_rules! set {
         ($($field:ident),*) => { $(if let Some(value) = variant.$field { options = options.$field(value); })* };
     }
-    set!(row_pitch, delay, reorder, fail_compile, memory_types, lose_after, refuse_allocation, memory, max_allocation, max_binding);
+    set!(
+        row_pitch,
+        delay,
+        reorder,
+        fail_compile,
+        memory_types,
+        lose_after,
+        refuse_allocation,
+        memory,
+        max_allocation,
+        max_binding
+    );
     set!(max_buffers, max_parameters, max_grid, max_workgroup, max_invocations, max_shared);
     if variant.separate_memory {
         options = options.separate_memory(true);

@@ -8,8 +8,10 @@ mod host;
 use std::sync::Arc;
 use trunnion_conformance::{Factory, Test};
 
-/// The backends that are built in.
+/// The backends that are built in, which the process then knows.
 pub fn factories() -> Vec<Arc<dyn Factory>> {
+    #[cfg(feature = "facade")]
+    trunnion::register_built_in();
     vec![
         #[cfg(feature = "host")]
         Arc::new(host::Host::plain()),

@@ -30,7 +30,10 @@ tests! {
 fn a_copy_of_twenty_five_bytes_is_exact(cx: &Context) -> Outcome {
     let client = cx.client()?;
     if client.limits().copy_alignment > 1 {
-        return Err(Failure::Skipped(format!("the device moves multiples of {} bytes", client.limits().copy_alignment)));
+        return Err(Failure::Skipped(format!(
+            "the device moves multiples of {} bytes",
+            client.limits().copy_alignment
+        )));
     }
     for variant in [Variant::plain(), Variant { separate_memory: true, ..Variant::plain() }] {
         let client = cx.open(&variant)?;
@@ -48,10 +51,13 @@ fn copies_of_any_size_and_offset_are_exact(cx: &Context) -> Outcome {
     let unit = client.limits().copy_alignment as usize;
     let data = pattern(70_000, 3);
     let source = client.create_from_slice(&data)?;
-    for (from, to, size) in [(0, 0, 1), (1, 0, 64), (7, 13, 100), (255, 256, 257), (3, 5, 65_537), (69_999, 1, 1)] {
+    for (from, to, size) in
+        [(0usize, 0usize, 1usize), (1, 0, 64), (7, 13, 100), (255, 256, 257), (3, 5, 65_537), (69_999, 1, 1)]
+    {
         let (from, to, size) = (from / unit * unit, to / unit * unit, size.div_ceil(unit) * unit);
         let target = client.zeros(70_000)?;
-        client.copy(&source.slice(from as u64..(from + size) as u64)?, &target.slice(to as u64..(to + size) as u64)?)?;
+        client
+            .copy(&source.slice(from as u64..(from + size) as u64)?, &target.slice(to as u64..(to + size) as u64)?)?;
         let mut expected = vec![0; 70_000];
         expected[to..to + size].copy_from_slice(&data[from..from + size]);
         ensure!(client.read_one(&target)?.as_slice()? == expected, "{size} bytes from {from} to {to}");
@@ -104,7 +110,8 @@ fn a_chain_of_copies_over_streams_keeps_its_order(cx: &Context) -> Outcome {
 
 fn a_tensor_is_copied_to_other_strides(cx: &Context) -> Outcome {
     let client = cx.open(&Variant { row_pitch: Some(128), ..Variant::plain() })?;
-    let (dense, padded) = (TensorDescriptor::contiguous([4, 6, 5], ElemType::U32), TensorDescriptor::optimized([4, 6, 5], ElemType::U32));
+    let (dense, padded) =
+        (TensorDescriptor::contiguous([4, 6, 5], ElemType::U32), TensorDescriptor::optimized([4, 6, 5], ElemType::U32));
     let data: Vec<u32> = (0..120).collect();
     let from = client.create_tensor(&dense, Bytes::from_elems(data.clone()))?;
     let (middle, to) = (client.empty_tensor(&padded)?, client.empty_tensor(&dense)?);
@@ -131,8 +138,14 @@ fn a_copy_between_different_shapes_is_refused(cx: &Context) -> Outcome {
     let client = cx.client()?;
     let (a, b) = (client.zeros(96)?, client.zeros(96)?);
     let view = |handle, shape, strides| TensorView { handle, shape, strides, elem: ElemType::F32 };
-    ensure_err!(client.copy_tensor(&view(&a, &[4, 6], &[6, 1]), &view(&b, &[6, 4], &[4, 1])), Error::UnsupportedStrides { .. });
-    ensure_err!(client.copy_tensor(&view(&a, &[4, 6], &[6, 1]), &view(&b, &[4, 6], &[5, 1])), Error::UnsupportedStrides { .. });
+    ensure_err!(
+        client.copy_tensor(&view(&a, &[4, 6], &[6, 1]), &view(&b, &[6, 4], &[4, 1])),
+        Error::UnsupportedStrides { .. }
+    );
+    ensure_err!(
+        client.copy_tensor(&view(&a, &[4, 6], &[6, 1]), &view(&b, &[4, 6], &[5, 1])),
+        Error::UnsupportedStrides { .. }
+    );
     let narrow = TensorView { handle: &b, shape: &[4, 6], strides: &[6, 1], elem: ElemType::U8 };
     ensure_err!(client.copy_tensor(&view(&a, &[4, 6], &[6, 1]), &narrow), Error::WrongLength { .. });
     ensure_err!(client.copy_tensor(&view(&a, &[4, 5], &[6, 1]), &view(&a, &[4, 5], &[6, 1])), Error::Overlap { .. });

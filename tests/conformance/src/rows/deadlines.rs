@@ -34,7 +34,10 @@ fn timed_out(call: &str, at_least: Duration, run: impl FnOnce() -> Result<()>) -
         return Err(Failure::new(format_args!("{call} answered {result:?}, expected Timeout")));
     };
     ensure!(waited >= at_least, "{call} says it waited {waited:?} of {at_least:?}");
-    ensure!(took >= at_least && took < at_least + Duration::from_secs(3), "{call} took {took:?} with a timeout of {at_least:?}");
+    ensure!(
+        took >= at_least && took < at_least + Duration::from_secs(3),
+        "{call} took {took:?} with a timeout of {at_least:?}"
+    );
     Ok(point)
 }
 

@@ -81,7 +81,8 @@ fn what_others_have_queued_before_takes_effect_before(cx: &Context) -> Outcome {
 
 fn a_nested_reservation_of_the_same_device_passes(cx: &Context) -> Outcome {
     let client = cx.client()?;
-    let depth = client.exclusive(|| client.clone().exclusive(|| client.exclusive_timeout(Duration::ZERO, || 3)))???;
+    let depth =
+        client.exclusive(|| client.clone().exclusive(|| client.exclusive_timeout(Duration::ZERO, || 3)))???;
     ensure_eq!(depth, 3);
     // It was given back as often as it was taken.
     let (other, bytes) = (client.clone(), client.create_from_slice(&[1])?);
@@ -103,7 +104,10 @@ fn not_taken_in_time_is_busy_and_nothing_ran(cx: &Context) -> Outcome {
     let (limit, start) = (Duration::from_millis(100), Instant::now());
     let other = client.exclusive(|| {
         std::thread::scope(|scope| {
-            scope.spawn(|| client.exclusive_timeout(limit, || ran.store(true, Ordering::SeqCst))).join().map_err(|_| Failure::new("panicked"))
+            scope
+                .spawn(|| client.exclusive_timeout(limit, || ran.store(true, Ordering::SeqCst)))
+                .join()
+                .map_err(|_| Failure::new("panicked"))
         })
     })??;
     let error = ensure_err!(other, Error::Busy { .. });

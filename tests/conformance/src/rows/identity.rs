@@ -79,7 +79,10 @@ fn clones_are_used_from_many_threads_at_once(cx: &Context) -> Outcome {
 fn the_name_tells_the_adapter_and_the_device(cx: &Context) -> Outcome {
     let client = cx.client()?;
     let (name, device) = (client.name(), client.device_id());
-    ensure!(name.contains(&client.info().adapter) && name.contains(&device.to_string()), "{name:?} lacks adapter or {device}");
+    ensure!(
+        name.contains(&client.info().adapter) && name.contains(&device.to_string()),
+        "{name:?} lacks adapter or {device}"
+    );
     Ok(())
 }
 
@@ -103,10 +106,16 @@ fn properties_are_resolved_once_and_shared(cx: &Context) -> Outcome {
     ensure_eq!(client.limits(), &all.limits);
     ensure_eq!(client.target_properties(), &all.target);
     ensure_eq!(client.info(), &all.info);
-    ensure!(Arc::ptr_eq(&client.properties_shared(), &client.clone().properties_shared()), "properties were made again");
+    ensure!(
+        Arc::ptr_eq(&client.properties_shared(), &client.clone().properties_shared()),
+        "properties were made again"
+    );
     ensure!(Arc::ptr_eq(&client.features_shared(), &client.features_shared()), "features were made again");
     ensure!(Arc::ptr_eq(&client.limits_shared(), &client.limits_shared()), "limits were made again");
-    ensure!(Arc::ptr_eq(&client.target_properties_shared(), &client.target_properties_shared()), "target properties were made again");
+    ensure!(
+        Arc::ptr_eq(&client.target_properties_shared(), &client.target_properties_shared()),
+        "target properties were made again"
+    );
     // They outlive the device.
     let kept = client.properties_shared();
     drop(client);
@@ -117,12 +126,28 @@ fn properties_are_resolved_once_and_shared(cx: &Context) -> Outcome {
 fn limits_are_those_a_device_can_have(cx: &Context) -> Outcome {
     let client = cx.client()?;
     let (limits, target, features) = (client.limits(), client.target_properties(), client.features());
-    ensure!(limits.max_allocation > 0 && limits.max_allocation <= limits.memory, "max_allocation {} of {}", limits.max_allocation, limits.memory);
-    ensure!(limits.max_binding > 0 && limits.max_binding <= limits.max_allocation, "max_binding {}", limits.max_binding);
+    ensure!(
+        limits.max_allocation > 0 && limits.max_allocation <= limits.memory,
+        "max_allocation {} of {}",
+        limits.max_allocation,
+        limits.memory
+    );
+    ensure!(
+        limits.max_binding > 0 && limits.max_binding <= limits.max_allocation,
+        "max_binding {}",
+        limits.max_binding
+    );
     ensure!(limits.max_grid.iter().all(|n| *n >= 1), "max_grid {:?}", limits.max_grid);
     ensure!(limits.max_workgroup.iter().all(|n| *n >= 1), "max_workgroup {:?}", limits.max_workgroup);
-    ensure!(limits.max_invocations >= limits.max_workgroup.iter().copied().max().unwrap_or(0), "max_invocations {}", limits.max_invocations);
-    ensure!(limits.binding_alignment.is_power_of_two() && limits.copy_alignment.is_power_of_two(), "alignments {limits:?}");
+    ensure!(
+        limits.max_invocations >= limits.max_workgroup.iter().copied().max().unwrap_or(0),
+        "max_invocations {}",
+        limits.max_invocations
+    );
+    ensure!(
+        limits.binding_alignment.is_power_of_two() && limits.copy_alignment.is_power_of_two(),
+        "alignments {limits:?}"
+    );
     ensure!(limits.row_pitch >= 1 && limits.max_buffers >= 1, "{limits:?}");
     ensure!(target.subgroup_min >= 1 && target.subgroup_min <= target.subgroup_max, "{target:?}");
     ensure!(target.load_width >= 4 && target.compute_units >= 1, "{target:?}");
@@ -158,7 +183,10 @@ fn equal_hardware_has_an_equal_identity(cx: &Context) -> Outcome {
     let (a, b) = (cx.client()?, cx.client()?);
     ensure_eq!(a.hardware_identity(), b.hardware_identity());
     let identity = a.hardware_identity();
-    ensure!(identity.contains(&a.info().adapter) && identity.contains(&a.info().driver), "{identity:?} names neither adapter nor driver");
+    ensure!(
+        identity.contains(&a.info().adapter) && identity.contains(&a.info().driver),
+        "{identity:?} names neither adapter nor driver"
+    );
     Ok(())
 }
 

@@ -84,7 +84,9 @@ fn lost_at_any_step_every_call_answers_the_same_cause(cx: &Context) -> Outcome {
         ensure!(error.is_device_lost() && !error.is_refusal(), "lost after {batches}: {error:?}");
         let first = cause(error.root())?;
         for (call, answer) in answers(&client)? {
-            let Some(answer) = answer else { return Err(Failure::new(format_args!("lost after {batches}: {call} succeeded"))) };
+            let Some(answer) = answer else {
+                return Err(Failure::new(format_args!("lost after {batches}: {call} succeeded")));
+            };
             ensure_eq!(cause(&answer)?, first, "lost after {batches}: {call}");
         }
     }
@@ -98,7 +100,8 @@ fn what_was_pending_is_answered_with_the_cause(cx: &Context) -> Outcome {
     let gate = cx.gate(&client);
     let Ok(gate) = gate else { return Err(Failure::Skipped("the device was lost before it could be held up".into())) };
     // These wait for the gate, so they are not with the driver yet when the device is lost.
-    let pending = gate.block(&held).and_then(|point| Ok((client.done(point)?, held.read_async(&[gate.handle()])?, held.sync()?)));
+    let pending =
+        gate.block(&held).and_then(|point| Ok((client.done(point)?, held.read_async(&[gate.handle()])?, held.sync()?)));
     let free = on_new_stream(&client);
     for _ in 0..6 {
         free.zeros(64).ok();
@@ -154,7 +157,10 @@ fn a_lost_device_can_be_started_again_after_shutdown(cx: &Context) -> Outcome {
     client.shutdown(SOON);
     // What happened first stays the answer of the old clients.
     let error = client.record().err();
-    ensure!(error.as_ref().is_some_and(|error| error.is_device_lost()), "after shutdown the lost device answers {error:?}");
+    ensure!(
+        error.as_ref().is_some_and(|error| error.is_device_lost()),
+        "after shutdown the lost device answers {error:?}"
+    );
     let again = Client::try_init(device, cx.opened(&Variant::plain(), &Default::default())?)?;
     scenario(&again)?;
     Ok(())

@@ -81,13 +81,15 @@ fn a_window_is_its_streams_own(cx: &Context) -> Outcome {
     ensure_eq!(kinds(&client)?, [1, 0, 0]);
     // A clone of the pinned client is on the same stream, on whatever thread.
     let clone = pinned.clone();
-    let there = std::thread::spawn(move || clone.zeros(100)).join().map_err(|_| Failure::new("the thread panicked"))??;
+    let there =
+        std::thread::spawn(move || clone.zeros(100)).join().map_err(|_| Failure::new("the thread panicked"))??;
     ensure_eq!(kinds(&client)?, [1, 0, 1]);
     // The window of a client that is not pinned is the thread's stream's.
     let _own = client.allocation_mode(AllocationMode::Persistent);
     let own = client.zeros(100)?;
     let elsewhere = client.clone();
-    let elsewhere = std::thread::spawn(move || elsewhere.zeros(100)).join().map_err(|_| Failure::new("the thread panicked"))??;
+    let elsewhere =
+        std::thread::spawn(move || elsewhere.zeros(100)).join().map_err(|_| Failure::new("the thread panicked"))??;
     ensure_eq!(kinds(&client)?, [2, 1, 1]);
     drop((other, there, own, elsewhere));
     Ok(())

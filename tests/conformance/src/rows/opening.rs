@@ -120,7 +120,10 @@ fn a_backend_that_cannot_start_says_why(_: &Context) -> Outcome {
     let stub = stub(true)?;
     let error = ensure_err!(Client::open(stub.name.as_str(), 0), Error::BackendUnavailable { .. });
     let text = error.to_string();
-    ensure!(text.contains("stubCreateStream") && text.contains(stub.name.as_str()), "the message says neither who nor why: {text}");
+    ensure!(
+        text.contains("stubCreateStream") && text.contains(stub.name.as_str()),
+        "the message says neither who nor why: {text}"
+    );
     // Nothing is left behind that keeps the next attempt from being made.
     ensure_err!(Client::open(stub.name.as_str(), 0), Error::BackendUnavailable { .. });
     ensure_eq!(stub.opened.load(Ordering::Relaxed), 2);
@@ -132,10 +135,10 @@ fn a_device_that_failed_to_start_can_be_started_again(cx: &Context) -> Outcome {
     let device = cx.device()?;
     let failure = Error::BackendUnavailable { backend: device.backend, why: "not yet".into() };
     ensure_eq!(Client::init(device, || Err(failure.clone())).err(), Some(failure));
-    let client = Client::init(device, || cx.opened(&Variant::plain(), &OpenSettings::default()).map_err(|failure| Error::BackendUnavailable {
-        backend: device.backend,
-        why: failure.to_string(),
-    }))?;
+    let client = Client::init(device, || {
+        cx.opened(&Variant::plain(), &OpenSettings::default())
+            .map_err(|failure| Error::BackendUnavailable { backend: device.backend, why: failure.to_string() })
+    })?;
     ensure_eq!(client.device_id(), device);
     client.sync()?.wait()?;
     Ok(())
@@ -181,7 +184,8 @@ fn devices_are_listed_by_backend_and_kind(cx: &Context) -> Outcome {
         ensure!(Client::enumerate_devices(info.kind).contains(info), "{info:?} is not among those of its kind");
         ensure!(Client::device_count(info.kind) >= 1, "none of kind {:?}", info.kind);
     }
-    let later: Vec<_> = ready(Client::enumerate_async())?.into_iter().filter(|info| info.device.backend == backend).collect();
+    let later: Vec<_> =
+        ready(Client::enumerate_async())?.into_iter().filter(|info| info.device.backend == backend).collect();
     ensure_eq!(later.iter().collect::<Vec<_>>(), ours);
     ensure!(Client::device_count_total() >= ours.len(), "fewer devices in all than of one backend");
     Ok(())
@@ -190,7 +194,10 @@ fn devices_are_listed_by_backend_and_kind(cx: &Context) -> Outcome {
 fn listing_devices_starts_no_server(_: &Context) -> Outcome {
     let stub = stub(true)?;
     let listed = Client::enumerate_all_devices();
-    ensure!(listed.iter().any(|info| info.device.backend == stub.name), "the device of a third party's backend is not listed");
+    ensure!(
+        listed.iter().any(|info| info.device.backend == stub.name),
+        "the device of a third party's backend is not listed"
+    );
     ensure!(Client::device_count(DeviceKind::Other) >= 1, "it is not counted");
     ensure_eq!(stub.opened.load(Ordering::Relaxed), 0);
     Ok(())

@@ -141,7 +141,10 @@ fn a_stream_waits_for_a_point_of_another_device(cx: &Context) -> Outcome {
 }
 
 fn two_devices_that_wait_for_each_other_in_turn_get_on(cx: &Context) -> Outcome {
-    let (a, b) = (cx.open(&Variant::late(Duration::from_micros(500), 8))?, cx.open(&Variant::late(Duration::from_micros(500), 9))?);
+    let (a, b) = (
+        cx.open(&Variant::late(Duration::from_micros(500), 8))?,
+        cx.open(&Variant::late(Duration::from_micros(500), 9))?,
+    );
     let (step_a, step_b) = (a.prepare(kernels::step())?, b.prepare(kernels::step())?);
     let (x, y) = (a.create_from_slice(raw(&[0u32; 64]))?, b.create_from_slice(raw(&[0u32; 64]))?);
     let mut point = a.record()?;

@@ -60,7 +60,10 @@ fn a_read_sees_nothing_that_was_issued_after_it(cx: &Context) -> Outcome {
 fn a_read_of_several_handles_answers_each_in_order(cx: &Context) -> Outcome {
     let client = cx.client()?;
     let sizes = [3u64, 0, 70_000, 1, 256];
-    let handles = sizes.iter().map(|size| client.create_from_slice(&pattern(*size as usize, *size as u8))).collect::<Result<Vec<_>, _>>()?;
+    let handles = sizes
+        .iter()
+        .map(|size| client.create_from_slice(&pattern(*size as usize, *size as u8)))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut asked: Vec<_> = handles.iter().collect();
     asked.push(&handles[2]);
     let read = client.read(&asked)?;
@@ -136,7 +139,8 @@ fn of_two_reads_of_one_handle_one_may_be_dropped(cx: &Context) -> Outcome {
     let handle = client.create_from_slice(&[8; 1000])?;
     let gate = cx.gate(&client)?;
     gate.block(&held)?;
-    let (first, second, third) = (held.read_async(&[&handle])?, held.read_async(&[&handle])?, held.read_async(&[&handle])?);
+    let (first, second, third) =
+        (held.read_async(&[&handle])?, held.read_async(&[&handle])?, held.read_async(&[&handle])?);
     drop(first);
     // One that was polled before it is dropped.
     let mut third = Box::pin(third);
@@ -166,8 +170,11 @@ fn many_reads_in_flight_are_answered_each_with_its_own(cx: &Context) -> Outcome 
         let work = |seed: u8| {
             let client = client.clone();
             move || -> Outcome {
-                let handles = (0..16u8).map(|i| client.create_from_slice(&pattern(500 + usize::from(i), seed ^ i))).collect::<Result<Vec<_>, _>>()?;
-                let readings = handles.iter().map(|handle| client.read_async(&[handle])).collect::<Result<Vec<_>, _>>()?;
+                let handles = (0..16u8)
+                    .map(|i| client.create_from_slice(&pattern(500 + usize::from(i), seed ^ i)))
+                    .collect::<Result<Vec<_>, _>>()?;
+                let readings =
+                    handles.iter().map(|handle| client.read_async(&[handle])).collect::<Result<Vec<_>, _>>()?;
                 for (i, reading) in readings.into_iter().enumerate().rev() {
                     ensure_eq!(reading.wait()?[0].as_slice()?, pattern(500 + i, seed ^ i as u8));
                 }
@@ -205,7 +212,10 @@ fn a_read_of_memory_apart_from_the_hosts_is_exact(cx: &Context) -> Outcome {
         let handle = client.create_from_slice(&data)?;
         ensure!(client.read_one(&handle)?.as_slice()? == data, "{size} bytes are not those written");
         let half = size as u64 / 2;
-        ensure!(client.read_one(&handle.slice(half..)?)?.as_slice()? == &data[half as usize..], "the second half of {size} bytes");
+        ensure!(
+            client.read_one(&handle.slice(half..)?)?.as_slice()? == &data[half as usize..],
+            "the second half of {size} bytes"
+        );
     }
     Ok(())
 }

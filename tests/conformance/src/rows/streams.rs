@@ -218,6 +218,11 @@ fn a_thousand_short_lived_threads_cost_no_memory(cx: &Context) -> Outcome {
     let after = client.memory_usage()?;
     ensure_eq!((after.allocations, after.live), (before.allocations, before.live));
     // Work of up to a few hundred threads may be unfinished at once; what they held is used again.
-    ensure!(after.reserved <= before.reserved.max(4 << 20), "reserved rose from {} to {}", before.reserved, after.reserved);
+    ensure!(
+        after.reserved <= before.reserved.max(4 << 20),
+        "reserved rose from {} to {}",
+        before.reserved,
+        after.reserved
+    );
     Ok(())
 }

@@ -58,7 +58,12 @@ fn a_write_clears_the_failure_on_exactly_the_bytes_written(cx: &Context) -> Outc
 
 fn a_strided_write_clears_the_failure_on_its_elements_alone(cx: &Context) -> Outcome {
     let (client, marked) = super::syncing::marked(cx)?;
-    let view = trunnion_runtime_core::client::TensorView { handle: &marked, shape: &[4, 2], strides: &[16, 1], elem: ElemType::U32 };
+    let view = trunnion_runtime_core::client::TensorView {
+        handle: &marked,
+        shape: &[4, 2],
+        strides: &[16, 1],
+        elem: ElemType::U32,
+    };
     client.write_tensor(&view, Bytes::from_elems((0..8u32).collect()))?;
     ensure_eq!(client.read_tensor(&view)?.to_vec::<u32>()?, [0, 1, 2, 3, 4, 5, 6, 7]);
     for row in 0..4 {
@@ -72,7 +77,10 @@ fn another_length_is_refused(cx: &Context) -> Outcome {
     let client = cx.client()?;
     let target = client.create_from_slice(&[1; 64])?;
     for got in [0usize, 63, 65, 300_000] {
-        for error in [client.write_slice(&target, &vec![9; got]).err(), client.write(&target, Bytes::from_vec(vec![9; got])).err()] {
+        for error in [
+            client.write_slice(&target, &vec![9; got]).err(),
+            client.write(&target, Bytes::from_vec(vec![9; got])).err(),
+        ] {
             let Some(Error::WrongLength { got: named, expected: 64, .. }) = error else {
                 return Err(Failure::new(format_args!("{got} bytes for 64: {error:?}")));
             };
@@ -93,7 +101,10 @@ fn a_write_into_a_part_leaves_the_rest(cx: &Context) -> Outcome {
         let data = pattern(500_000, 77);
         client.write_slice(&part, &data)?;
         expected[at..at + 500_000].copy_from_slice(&data);
-        ensure!(client.read_one(&target)?.as_slice()? == expected, "bytes outside the part changed, or inside did not ({variant:?})");
+        ensure!(
+            client.read_one(&target)?.as_slice()? == expected,
+            "bytes outside the part changed, or inside did not ({variant:?})"
+        );
     }
     Ok(())
 }
@@ -101,12 +112,15 @@ fn a_write_into_a_part_leaves_the_rest(cx: &Context) -> Outcome {
 fn writes_of_odd_sizes_and_offsets_are_exact(cx: &Context) -> Outcome {
     let client = cx.client()?;
     if client.limits().copy_alignment > 1 {
-        return Err(Failure::Skipped(format!("the device moves multiples of {} bytes", client.limits().copy_alignment)));
+        return Err(Failure::Skipped(format!(
+            "the device moves multiples of {} bytes",
+            client.limits().copy_alignment
+        )));
     }
     let mut expected = pattern(200, 0);
     let target = client.create_from_slice(&expected)?;
     for (at, size) in [(0, 1), (1, 2), (3, 25), (31, 33), (64, 63), (127, 1), (199, 1), (101, 7)] {
-        let data = pattern(size, at as u8 + 100);
+        let data = pattern(size, (at as u8).wrapping_add(100));
         client.write_slice(&target.slice(at as u64..(at + size) as u64)?, &data)?;
         expected[at..at + size].copy_from_slice(&data);
         ensure_eq!(client.read_one(&target)?.as_slice()?, expected, "{size} bytes at {at}");
@@ -134,7 +148,11 @@ fn a_write_does_not_disturb_who_read_before(cx: &Context) -> Outcome {
 
 fn a_write_of_a_file_that_is_gone_is_refused_at_once(cx: &Context) -> Outcome {
     let client = cx.client()?;
-    let path = std::env::temp_dir().join(format!("trunnion-conformance-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let path = std::env::temp_dir().join(format!(
+        "trunnion-conformance-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    ));
     std::fs::write(&path, [5; 64])?;
     let (good, gone) = (Bytes::from_file(&path, 0, 64)?, Bytes::from_file(&path, 0, 32)?);
     let target = client.create_from_slice(&[1; 32])?;
@@ -156,9 +174,15 @@ fn a_misaligned_write_is_refused_where_the_device_needs_alignment(cx: &Context) 
         ensure_eq!(client.read_one(&target)?.as_slice()?, [0, 1, 0, 0, 0, 0, 0, 0]);
         return Ok(());
     }
-    let error = ensure_err!(client.write_slice(&target.slice(1..1 + alignment)?, &vec![1; alignment as usize]), Error::Misaligned { .. });
+    let error = ensure_err!(
+        client.write_slice(&target.slice(1..1 + alignment)?, &vec![1; alignment as usize]),
+        Error::Misaligned { .. }
+    );
     ensure!(error.to_string().contains(&alignment.to_string()), "the alignment is not named: {error}");
-    ensure_err!(client.write_slice(&target.slice(..alignment - 1)?, &vec![1; alignment as usize - 1]), Error::Misaligned { .. });
+    ensure_err!(
+        client.write_slice(&target.slice(..alignment - 1)?, &vec![1; alignment as usize - 1]),
+        Error::Misaligned { .. }
+    );
     Ok(())
 }
 
