@@ -280,6 +280,13 @@ impl<S: Storage> MemoryPools<S> {
         self.return_done(storage, DEDICATED, u64::MAX, timeline);
     }
 
+    /// Returns dedicated allocations that were freed and whose last use is done. Costs nothing where none waits for that.
+    pub fn return_dedicated(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
+        if self.dedicated.holds_freed() {
+            self.return_done(storage, DEDICATED, u64::MAX, timeline);
+        }
+    }
+
     /// Returns to the driver every page that holds nothing live and nothing unfinished, persistent ones that were freed included.
     /// Calling it again without anything between changes nothing.
     pub fn cleanup(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {

@@ -50,6 +50,11 @@ impl Whole {
         None
     }
 
+    /// Whether a freed page is kept.
+    pub(crate) fn holds_freed(&self) -> bool {
+        self.freed.len() > self.vacant.len()
+    }
+
     /// Keeps a freed page until it is reused or taken.
     pub(crate) fn put(&mut self, page: u32, size: u64, frontier: Frontier) {
         let next = self.of_size.get(&size).copied().unwrap_or(NONE);

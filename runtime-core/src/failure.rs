@@ -40,6 +40,17 @@ impl Failure {
         Self(Arc::new(Inner { origin: self.0.origin, cause: self.0.cause.clone(), chain, dropped }))
     }
 
+    /// The failure as it lay on the bytes when the operation `at` came upon it: without that operation's own link.
+    pub fn before(&self, at: Moment) -> Self {
+        let (mut chain, mut dropped) = (self.0.chain.clone(), self.0.dropped);
+        if chain.last().is_some_and(|link| link.at == at) {
+            chain.pop();
+        } else if dropped > 0 {
+            dropped -= 1;
+        }
+        Self(Arc::new(Inner { origin: self.0.origin, cause: self.0.cause.clone(), chain, dropped }))
+    }
+
     /// The operation it began with: two failures with the same origin are one.
     pub fn origin(&self) -> Moment {
         self.0.origin
@@ -118,6 +129,16 @@ mod tests {
         let Error::Inherited { cause, chain, dropped } = failure.to_error() else { panic!("inherited") };
         assert_eq!((*cause, chain.len(), dropped), (lost("x"), 8, 3));
         assert_eq!(chain[0].at, at(2));
+    }
+
+    #[test]
+    fn an_operation_can_name_what_it_came_upon_without_itself() {
+        let mut failure = Failure::new(at(1), lost("x"));
+        assert_eq!(failure.through("read", at(2)).before(at(2)).to_error(), lost("x"));
+        for k in 0..9 {
+            failure = failure.through("step", at(2 + k));
+        }
+        assert_eq!(failure.through("read", at(20)).before(at(20)).to_error(), failure.to_error());
     }
 
     #[test]

@@ -37,6 +37,7 @@ impl<D: Driver> Server for DriverServer<D> {
         if self.ended.is_none() {
             self.collect();
             self.unpark();
+            self.pools.return_dedicated(&mut self.hardware, &self.timeline);
         }
     }
 

@@ -30,7 +30,9 @@ pub(super) struct Hardware<D: Driver> {
 
 impl<D: Driver> Hardware<D> {
     pub(super) fn new(driver: D) -> Self {
-        let max_page = driver.properties().limits.max_allocation;
+        // The largest allocation is what a program may ask for; its page is rounded up to what pages are multiples of.
+        let limit = driver.properties().limits.max_allocation;
+        let max_page = limit.checked_next_multiple_of(driver.page_alignment()).unwrap_or(limit);
         Self { driver, max_page }
     }
 }

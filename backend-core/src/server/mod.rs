@@ -117,6 +117,7 @@ impl<D: Driver> DriverServer<D> {
         let fitting = PoolsConfig::fitting(&hardware);
         let config = PoolsConfig {
             budget: settings.memory_budget,
+            max_allocation: hardware.driver.properties().limits.max_allocation,
             page_size_min: settings.page_size_min.unwrap_or(fitting.page_size_min),
             page_size_max: settings.page_size_max.unwrap_or(fitting.page_size_max),
             ..fitting

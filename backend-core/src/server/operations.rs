@@ -223,9 +223,12 @@ impl<D: Driver> DriverServer<D> {
                 self.stirred = true;
             }
             Err(error) => {
-                self.refuse(at, uses, &Failure::new(at, error));
+                self.refuse(at, uses, &Failure::new(at, error.clone()));
+                if error.is_device_lost() {
+                    return self.lose(error);
+                }
                 // The stream waits for it by now: nothing on it is done before that is.
-                if !resolved.waits.is_empty() && self.ended.is_none() {
+                if !resolved.waits.is_empty() {
                     self.settle_later(lane, at, resolved.waits.clone());
                 }
             }
@@ -236,9 +239,6 @@ impl<D: Driver> DriverServer<D> {
     pub(super) fn refuse(&mut self, at: Moment, uses: &[Use], failure: &Failure) {
         self.tracker.failed(at, uses, failure);
         self.fail_read(at.seq, failure);
-        if failure.cause().is_device_lost() {
-            self.lose(failure.cause().clone());
-        }
     }
 
     /// The failure of a reservation whose memory is used here.

@@ -144,6 +144,7 @@ impl<D: Driver> DriverServer<D> {
             parked.skip.get_or_insert(failure);
         }
         let (at, hazard) = (parked.at, parked.hazard);
+        let mut lost = None;
         let failed = match (&parked.skip, data) {
             // What it was to write carries the failure already.
             (Some(failure), _) => Some((failure.clone(), false)),
@@ -154,11 +155,15 @@ impl<D: Driver> DriverServer<D> {
                     (work, _) => work.task(),
                 };
                 let encoded = self.enqueue(lane, at, &way, &parked.waits, hazard, &parked.uses, &task);
+                lost = encoded.as_ref().err().filter(|error| error.is_device_lost()).cloned();
                 encoded.err().map(|error| (Failure::new(at, error), true))
             }
         };
         if let Some((failure, is_new)) = failed {
             self.leave_marker(lane, parked, &failure, is_new);
+        }
+        if let Some(error) = lost {
+            self.lose(error);
         }
         true
     }
@@ -171,9 +176,6 @@ impl<D: Driver> DriverServer<D> {
         }
         if self.ended.is_none() && !parked.waits.is_empty() {
             self.settle_later(lane, parked.at, parked.waits.clone());
-        }
-        if failure.cause().is_device_lost() {
-            self.lose(failure.cause().clone());
         }
     }
 

@@ -16,11 +16,17 @@ use trunnion_runtime_core::timeline::Moment;
 
 pub(super) struct PendingRead {
     pieces: Vec<Option<Bytes>>,
+    at: Moment,
     failures: Failures,
     promise: Promise<Vec<Bytes>>,
 }
 
 impl PendingRead {
+    /// What is on the bytes is named, not that it came to this read.
+    fn taint(&mut self, failure: &Failure) {
+        self.failures.add(&failure.before(self.at));
+    }
+
     /// What the promise is given.
     fn result(&mut self) -> Result<Vec<Bytes>> {
         core::mem::take(&mut self.failures).into_result()?;
@@ -51,7 +57,7 @@ impl<D: Driver> DriverServer<D> {
             return self.pass(at);
         }
         let pieces = sources.iter().map(|region| (region.size() == 0).then(|| Bytes::from_vec(Vec::new()))).collect();
-        self.reads.insert(at.seq, PendingRead { pieces, failures, promise: into });
+        self.reads.insert(at.seq, PendingRead { pieces, at, failures, promise: into });
         let label = Label { name: self.names.read, text: "read" };
         self.operate(at, label, &uses, Go::Now(Task::Read { sources }));
         // Somebody waits for it.
@@ -86,7 +92,7 @@ impl<D: Driver> DriverServer<D> {
     /// A failure reached bytes that a read under way is for.
     pub(super) fn taint_read(&mut self, seq: u64, failure: &Failure) {
         if let Some(read) = self.reads.get_mut(&seq) {
-            read.failures.add(failure);
+            read.taint(failure);
         }
     }
 
@@ -94,7 +100,7 @@ impl<D: Driver> DriverServer<D> {
     #[inline]
     pub(super) fn fail_read(&mut self, seq: u64, failure: &Failure) {
         if let Some(mut read) = self.reads.remove(&seq) {
-            read.failures.add(failure);
+            read.taint(failure);
             let result = read.result();
             read.promise.fulfil(result, &mut self.wakers);
         }

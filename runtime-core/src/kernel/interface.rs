@@ -37,7 +37,7 @@ pub struct BufferInterface {
 /// How a kernel that runs on the host gets at a buffer: one way a launch, so that safe code cannot race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HostUse {
-    /// Shared slices; for buffers that are only read.
+    /// Shared slices: for buffers that are only read, and the only way for those.
     Slice,
     /// The workgroup with linear index `i` has the bytes `i * n..(i + 1) * n`, cut at the buffer's end, for itself.
     Partition(u64),
@@ -62,8 +62,7 @@ impl HostUse {
     pub const fn fits(self, access: Access) -> bool {
         match self {
             Self::Slice => !access.writes(),
-            Self::Partition(_) | Self::Claim => access.writes(),
-            Self::Atomic => true,
+            Self::Partition(_) | Self::Claim | Self::Atomic => access.writes(),
         }
     }
 }

@@ -28,6 +28,16 @@ impl Core {
             self.shared.handles.free_dropped(|memory| server.free(memory));
         }
     }
+
+    /// Lets every caller know when the device has failed.
+    #[inline]
+    pub(crate) fn note_fault(&self) {
+        if let Some(fault) = self.server.fault()
+            && !self.shared.ended.load(Ordering::Relaxed)
+        {
+            self.shared.end(fault.clone());
+        }
+    }
 }
 
 impl Resident for Core {
@@ -41,11 +51,7 @@ impl Resident for Core {
 
     fn leave(&mut self) -> Wakers {
         self.free_dropped();
-        if let Some(fault) = self.server.fault()
-            && !self.shared.ended.load(Ordering::Relaxed)
-        {
-            self.shared.end(fault.clone());
-        }
+        self.note_fault();
         self.shared.completions.store(self.server.completions(), Ordering::Relaxed);
         self.server.leave()
     }

@@ -163,6 +163,12 @@ impl Service {
         if self.shared.ended.load(Ordering::Relaxed) {
             return Err(self.ended_error());
         }
+        // Whoever is answered with the device's fault meets it in the next call too.
+        let entry = move |core: &mut Core, seq| {
+            let answer = entry(core, seq);
+            core.note_fault();
+            answer
+        };
         self.executor.call(entry, deadline).map_err(|error| match error {
             CallError::Timeout { waited } => Error::Timeout { waited, point: None },
             CallError::Panicked { message } => Error::Panicked { what: what.to_string(), message },

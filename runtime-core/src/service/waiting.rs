@@ -26,7 +26,7 @@ impl Service {
             let looked = self.call("wait", |core, _| core.server.progress());
             // Also when the device has ended: what it answered before stays answered.
             if let Poll::Ready(result) = look(Waker::noop()) {
-                return result;
+                return self.told(result);
             }
             looked?;
             if near.expired() {
@@ -44,7 +44,7 @@ impl Service {
         loop {
             let deadline = Deadline::after(slice);
             if let Some(result) = block_on(poll_fn(|context| look(context.waker())), &deadline) {
-                return result;
+                return self.told(result);
             }
             if slice < timeout {
                 self.call("wait", |core, _| core.server.progress())?;
@@ -57,6 +57,15 @@ impl Service {
                 return Err(Error::Timeout { waited: start.waited(), point });
             }
         }
+    }
+
+    /// An answer that was waited for. It may be there before whoever gave it has released the device: where it is the device's fault,
+    /// that is waited for, so that the next call meets it too.
+    fn told<T>(&self, result: Result<T>) -> Result<T> {
+        if result.as_ref().is_err_and(Error::is_device_lost) {
+            self.call("wait", |_, _| ()).ok();
+        }
+        result
     }
 
     /// Whether a moment is done; else the waker is woken when it is.

@@ -2,9 +2,9 @@
 
 use crate::factory::Factory;
 use crate::test::Test;
+use alloc::sync::Arc;
 use libtest_mimic::Arguments as Libtest;
 use regex::Regex;
-use std::sync::Arc;
 
 /// What `--help` prints before what is passed on.
 pub const HELP: &str = "\

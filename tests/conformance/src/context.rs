@@ -3,11 +3,12 @@
 use crate::check::{Failure, Outcome};
 use crate::child::{self, ChildOutput};
 use crate::factory::{Factory, Refusal, Variant};
+use alloc::sync::Arc;
 use core::fmt;
 use core::future::Future;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 use trunnion_runtime_core::access::Access;

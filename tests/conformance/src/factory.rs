@@ -1,7 +1,7 @@
 //! Where devices to be tested come from.
 
+use core::any::Any;
 use core::time::Duration;
-use std::any::Any;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::OpenSettings;
 use trunnion_runtime_core::client::Client;

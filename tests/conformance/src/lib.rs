@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+extern crate alloc;
+
 // What a test is made of.
 pub mod check;
 pub mod context;

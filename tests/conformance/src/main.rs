@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 mod builtin;
 
 use std::process::ExitCode;

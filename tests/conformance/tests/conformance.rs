@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 #[path = "../src/builtin/mod.rs"]
 mod builtin;
 

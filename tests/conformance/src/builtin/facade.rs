@@ -1,7 +1,7 @@
 //! X2, X4: picking a backend, and configuration.
 
+use alloc::sync::Arc;
 use core::time::Duration;
-use std::sync::Arc;
 use trunnion::backend::{Backend, OpenSettings};
 use trunnion::error::{Error, Result};
 use trunnion::id::{BackendName, DeviceId};

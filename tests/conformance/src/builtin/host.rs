@@ -1,7 +1,7 @@
 //! The CPU backend: as it is, and made as hard to use as it can be.
 
+use core::any::Any;
 use core::time::Duration;
-use std::any::Any;
 use trunnion_backend_host::{HostBackend, HostOptions, HostResource};
 use trunnion_conformance::{Factory, Refusal, Variant};
 use trunnion_runtime_core::access::Access;

@@ -5,7 +5,7 @@ mod facade;
 #[cfg(feature = "host")]
 mod host;
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 use trunnion_conformance::{Factory, Test};
 
 /// The backends that are built in, which the process then knows.

@@ -5,7 +5,8 @@ use crate::context::{Context, on_new_stream};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
-use std::time::{Duration, Instant};
+use core::time::Duration;
+use std::time::Instant;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::TensorView;
 use trunnion_runtime_core::elem::ElemType;
@@ -347,7 +348,7 @@ fn elements_of_another_size_than_the_tensors_are_refused(cx: &Context) -> Outcom
 
 fn bytes_of_any_kind_can_be_created_from(cx: &Context) -> Outcome {
     let client = cx.client()?;
-    let shared: std::sync::Arc<dyn AsRef<[u8]> + Send + Sync> = std::sync::Arc::new(vec![7u8; 33]);
+    let shared: alloc::sync::Arc<dyn AsRef<[u8]> + Send + Sync> = alloc::sync::Arc::new(vec![7u8; 33]);
     let source = client.create_from_slice(&[8; 33])?;
     let views = [
         Bytes::from_shared(shared.clone()),

@@ -3,8 +3,8 @@
 use crate::check::{Outcome, pattern};
 use crate::context::Context;
 use crate::{ensure, ensure_eq, ensure_err, tests};
+use alloc::sync::Arc;
 use std::path::PathBuf;
-use std::sync::Arc;
 use trunnion_runtime_core::bytes::{Bytes, BytesProperty, HostBuffer};
 use trunnion_runtime_core::error::Error;
 

@@ -46,7 +46,7 @@ fn calls_of_other_threads_wait_until_it_ends(cx: &Context) -> Outcome {
     let client = cx.client()?;
     let ended = AtomicBool::new(false);
     let (calling, called) = mpsc::channel();
-    let outcome = std::thread::scope(|scope| -> Outcome {
+    std::thread::scope(|scope| -> Outcome {
         let thread = client.exclusive(|| {
             let thread = scope.spawn(|| -> Outcome<bool> {
                 calling.send(()).ok();
@@ -62,8 +62,7 @@ fn calls_of_other_threads_wait_until_it_ends(cx: &Context) -> Outcome {
         let late = thread.join().map_err(|_| Failure::new("the thread panicked"))??;
         ensure!(late, "a call of another thread passed while the device was reserved");
         Ok(())
-    });
-    outcome
+    })
 }
 
 fn what_others_have_queued_before_takes_effect_before(cx: &Context) -> Outcome {

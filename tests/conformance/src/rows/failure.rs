@@ -31,13 +31,16 @@ tests! {
     F8 every_message_names_its_values;
 }
 
+/// A call that is given a foreign handle.
+type Call<'a> = Box<dyn Fn() -> Result<(), Error> + 'a>;
+
 fn a_foreign_handle_is_refused_by_every_call_and_nothing_is_submitted(cx: &Context) -> Outcome {
     let (client, other) = (cx.client()?, cx.client()?);
     let (own, foreign) = (client.create_from_slice(&[1; 256])?, other.create_from_slice(&[2; 256])?);
     let (step, carry) = (client.prepare(kernels::step())?, client.prepare(kernels::carry())?);
     let view = |handle| TensorView { handle, shape: &[8, 8], strides: &[8, 1], elem: ElemType::U32 };
     let (x, o) = (&foreign, &own);
-    let calls: Vec<(&str, Box<dyn Fn() -> Result<(), Error> + '_>)> = vec![
+    let calls: Vec<(&str, Call<'_>)> = vec![
         ("write", Box::new(|| client.write(x, Bytes::from_vec(vec![0; 256])).map(drop))),
         ("write_slice", Box::new(|| client.write_slice(x, &[0; 256]).map(drop))),
         ("write_tensor", Box::new(|| client.write_tensor(&view(x), Bytes::from_vec(vec![0; 256])).map(drop))),

@@ -81,7 +81,7 @@ pub fn tests() -> Vec<Test> {
 #[cfg(test)]
 mod tests {
     use super::{ROWS, tests as all};
-    use std::collections::BTreeSet;
+    use alloc::collections::BTreeSet;
 
     #[test]
     fn every_row_has_several_tests_and_every_test_a_row() {

@@ -3,7 +3,8 @@
 use crate::check::{Failure, Outcome};
 use crate::context::{Context, on_new_stream};
 use crate::{ensure, ensure_eq, ensure_err, tests};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Error;

@@ -5,8 +5,9 @@ use crate::context::{Context, SOON, on_new_stream, ready};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
+use core::panic::AssertUnwindSafe;
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use trunnion_runtime_core::error::Error;
 
 tests! {
