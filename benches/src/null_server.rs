@@ -41,8 +41,8 @@ impl Server for NullServer {
     fn fault(&self) -> Option<&Error> {
         None
     }
-    fn completions(&self) -> u64 {
-        self.launches
+    fn unfinished(&self, _: u64) -> usize {
+        0
     }
     fn reserve(&mut self, _: Moment, _: &Handle, _: AllocationMode) {}
     fn free(&mut self, _: MemoryId) {}

@@ -25,7 +25,9 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 pub enum Error {
     // ---- arguments: nothing was submitted
     /// A handle of one device was given to another.
-    #[error("the handle belongs to {owner}, this client to {service}; copy it over with `to_client`")]
+    #[error(
+        "the handle belongs to {owner}, this client to {service}; while {owner} runs, its client can copy the bytes over with `to_client`"
+    )]
     ForeignHandle {
         /// The server the handle belongs to.
         owner: ServiceId,
@@ -286,7 +288,7 @@ pub enum Error {
 
     // ---- devices
     /// A backend this process does not have.
-    #[error("there is no backend `{name}`; there are: {}", known.join(", "))]
+    #[error("there is no backend `{name}`; {}", DisplayKnown(known))]
     UnknownBackend {
         /// The name asked for.
         name: String,
@@ -611,6 +613,16 @@ impl core::fmt::Display for OutOfMemory {
         match &self.driver {
             Some(driver) => write!(f, "; the driver: {driver}"),
             None => Ok(()),
+        }
+    }
+}
+
+struct DisplayKnown<'a>(&'a [String]);
+impl core::fmt::Display for DisplayKnown<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.0 {
+            [] => f.write_str("none is registered: `trunnion` registers those it is built with when a device is opened through it"),
+            known => write!(f, "there are: {}", known.join(", ")),
         }
     }
 }

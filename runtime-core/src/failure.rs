@@ -45,8 +45,8 @@ impl Failure {
         let (mut chain, mut dropped) = (self.0.chain.clone(), self.0.dropped);
         if chain.last().is_some_and(|link| link.at == at) {
             chain.pop();
-        } else if dropped > 0 {
-            dropped -= 1;
+        } else {
+            dropped = dropped.saturating_sub(1);
         }
         Self(Arc::new(Inner { origin: self.0.origin, cause: self.0.cause.clone(), chain, dropped }))
     }

@@ -66,24 +66,27 @@ impl Grid {
         matches!(self, Self::Static(x, y, z) if *x == 0 || *y == 0 || *z == 0)
     }
 
-    /// Checks static counts against a device's limits.
+    /// Checks static counts against a device's limits. With a zero in it a grid is within any.
     ///
     /// # Errors
     /// [`Error::GridTooLarge`] names the first axis over its limit.
     #[inline]
     pub fn check(&self, limits: [u32; 3]) -> Result<()> {
         match *self {
-            Self::Static(x, y, z) if x > limits[0] || y > limits[1] || z > limits[2] => Err(over([x, y, z], limits)),
+            Self::Static(x, y, z) if x > limits[0] || y > limits[1] || z > limits[2] => over([x, y, z], limits),
             _ => Ok(()),
         }
     }
 }
 
-/// The first axis over its limit.
+/// Names the first axis over its limit, unless there is no workgroup anyway.
 #[cold]
-fn over(counts: [u32; 3], limits: [u32; 3]) -> Error {
+fn over(counts: [u32; 3], limits: [u32; 3]) -> Result<()> {
+    if counts.contains(&0) {
+        return Ok(());
+    }
     let axis = (0..2).find(|axis| counts[*axis] > limits[*axis]).unwrap_or(2);
-    Error::GridTooLarge { axis: ['x', 'y', 'z'][axis], requested: counts[axis].into(), limit: limits[axis].into() }
+    Err(Error::GridTooLarge { axis: ['x', 'y', 'z'][axis], requested: counts[axis].into(), limit: limits[axis].into() })
 }
 
 #[cfg(test)]
@@ -112,6 +115,7 @@ mod tests {
 
     #[test]
     fn a_count_over_the_limit_names_axis_and_limit() {
+        assert_eq!(Grid::Static(70_000, 0, 1).check([65_535; 3]), Ok(()), "it runs nothing");
         let error = Grid::xy(1, 70_000).check([65_535; 3]).unwrap_err();
         assert_eq!(error, Error::GridTooLarge { axis: 'y', requested: 70_000, limit: 65_535 });
     }

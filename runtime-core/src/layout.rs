@@ -66,6 +66,10 @@ impl TensorDescriptor {
         let overflow = || Error::SizeOverflow { what: "tensor".into() };
         let size = self.elem.size();
         let mut strides = alloc::vec![1; self.shape.len()];
+        if self.shape.contains(&0) {
+            // Without elements there is no distance between them.
+            return Ok((strides, 0));
+        }
         // Rows are only worth padding where there is more than one.
         let pitch = match self.strategy {
             LayoutStrategy::Optimized if self.shape.len() > 1 => row_pitch.max(size),
@@ -76,7 +80,8 @@ impl TensorDescriptor {
             strides[i] = distance;
             distance = distance.checked_mul(*dimension).ok_or_else(overflow)?;
             if i + 1 == self.shape.len() && pitch > size {
-                let bytes = distance.checked_mul(size).and_then(|b| b.checked_next_multiple_of(pitch)).ok_or_else(overflow)?;
+                let bytes =
+                    distance.checked_mul(size).and_then(|b| b.checked_next_multiple_of(pitch)).ok_or_else(overflow)?;
                 distance = bytes.checked_next_multiple_of(size).ok_or_else(overflow)? / size;
             }
         }
@@ -97,6 +102,9 @@ impl TensorDescriptor {
 /// # Errors
 /// [`Error::SizeOverflow`].
 pub fn dense_size(shape: &[u64], elem_size: u64) -> Result<u64> {
+    if shape.contains(&0) {
+        return Ok(0);
+    }
     shape
         .iter()
         .try_fold(elem_size, |size, dimension| size.checked_mul(*dimension))
@@ -111,7 +119,11 @@ impl Rows {
     /// [`Error::UnsupportedStrides`] when shape and strides differ in length, elements overlap (a stride smaller than what lies inside
     /// it, other than for a single element), or the innermost dimension is not dense; [`Error::OutOfRange`] when the tensor leaves the bytes.
     pub fn new(shape: &[u64], strides: &[u64], elem_size: u64, available: u64) -> Result<Self> {
-        let refuse = |why: &'static str| Error::UnsupportedStrides { shape: shape.into(), strides: strides.into(), why: why.into() };
+        let refuse = |why: &'static str| Error::UnsupportedStrides {
+            shape: shape.into(),
+            strides: strides.into(),
+            why: why.into(),
+        };
         if shape.len() != strides.len() {
             return Err(refuse("shape and strides differ in length"));
         }
@@ -134,7 +146,9 @@ impl Rows {
                 row = row.checked_mul(*dimension).ok_or_else(overflow)?;
             } else {
                 match outer.last_mut() {
-                    Some((inner, inner_stride)) if *inner * *inner_stride == stride => *inner *= dimension,
+                    Some((inner, inner_stride)) if inner.checked_mul(*inner_stride) == Some(stride) => {
+                        *inner *= dimension
+                    }
                     _ => outer.push((*dimension, stride)),
                 }
             }
@@ -159,7 +173,11 @@ impl Rows {
 
     /// From the first byte of the first row to the last byte of the last.
     pub fn extent(&self) -> u64 {
-        if self.row == 0 { 0 } else { self.outer.iter().fold(self.row, |extent, (count, stride)| extent + (count - 1) * stride) }
+        if self.row == 0 {
+            0
+        } else {
+            self.outer.iter().fold(self.row, |extent, (count, stride)| extent + (count - 1) * stride)
+        }
     }
 
     /// Whether there are no gaps.
@@ -193,6 +211,36 @@ mod tests {
         assert_eq!(contiguous.place(64).unwrap(), (alloc::vec![35, 7, 1], 3 * 5 * 7 * 4));
         assert_eq!(TensorDescriptor::contiguous([], ElemType::F64).place(64).unwrap(), (alloc::vec![], 8));
         assert!(TensorDescriptor::contiguous([1 << 40, 1 << 40], ElemType::F64).place(1).is_err());
+    }
+
+    #[test]
+    fn a_tensor_without_elements_takes_no_bytes_however_long_its_other_dimensions_are() {
+        for shape in [[0, 1 << 40, 1 << 40], [1 << 40, 0, 1 << 40], [1 << 40, 1 << 40, 0]] {
+            for tensor in
+                [TensorDescriptor::contiguous(shape, ElemType::F64), TensorDescriptor::optimized(shape, ElemType::F64)]
+            {
+                let (strides, size) = tensor.place(256).unwrap();
+                assert_eq!((size, tensor.dense_size()), (0, Ok(0)));
+                assert_eq!(Rows::new(&shape, &strides, 8, 0).unwrap().size(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn one_row_is_not_padded_to_the_pitch_of_many() {
+        assert_eq!(TensorDescriptor::optimized([7], ElemType::F32).place(256).unwrap(), (alloc::vec![1], 28));
+        let (strides, size) = TensorDescriptor::optimized([1, 7], ElemType::F32).place(256).unwrap();
+        assert_eq!((&strides[..], size), (&[64, 1][..], 256));
+        assert_eq!(Rows::new(&[1, 7], &strides, 4, size).unwrap(), Rows::single(28));
+    }
+
+    #[test]
+    fn strides_whose_product_overflows_are_refused_and_not_computed() {
+        let half = 1 << 63;
+        assert!(Rows::new(&[2, 2], &[half + 1, half], 1, u64::MAX).is_err());
+        assert!(Rows::new(&[2, 2, 2], &[u64::MAX, half, 1], 1, u64::MAX).is_err());
+        assert!(Rows::new(&[2], &[u64::MAX], 2, u64::MAX).is_err());
+        assert!(matches!(Rows::new(&[2], &[half], 1, half), Err(Error::OutOfRange { .. })));
     }
 
     #[test]

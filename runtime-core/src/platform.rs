@@ -1,7 +1,7 @@
 //! Time, thread identity and waiting: the three things the runtime asks of what it runs on.
 //!
 //! With feature `std` they come from the standard library. Without it (and on `wasm32-unknown-unknown`, where the
-//! standard library has neither clock nor threads) a board may [`install`] a [`Platform`] before anything else is
+//! standard library has neither clock nor threads) a board may `install` a [`Platform`] before anything else is
 //! used. Without one there is no clock and one thread is assumed: a [`Deadline`] then counts how often it was polled.
 
 use core::future::Future;
@@ -91,6 +91,12 @@ impl Deadline {
     pub fn waited(&self) -> Duration {
         self.start.elapsed()
     }
+}
+
+/// Lets another thread have the core, where one wants it: whoever looks for something again and again may be keeping the one it
+/// waits for from running.
+pub(crate) fn give_way() {
+    host::yield_now();
 }
 
 /// Passes the time between two looks at something: first by spinning, then by yielding, then by sleeping for at

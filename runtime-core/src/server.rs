@@ -60,8 +60,9 @@ pub trait Server: Send + 'static {
     /// The fault of the device itself, once there is one. Everything pending has then been answered with it.
     fn fault(&self) -> Option<&Error>;
 
-    /// Counts what was completed: a blocking call's deadline starts again when it changes.
-    fn completions(&self) -> u64;
+    /// How many of the operations accepted up to a number are not done, on all streams. It only falls, and a blocking call's deadline
+    /// starts again when it has: a number has finitely many before it, so others who keep the device busy keep nobody waiting for ever.
+    fn unfinished(&self, up_to: u64) -> usize;
 
     /// Reserves memory for a new allocation. On failure the cause lies on all of it.
     ///

@@ -221,6 +221,12 @@ impl<T> Deref for Buffer<T> {
     }
 }
 
+impl<T> AsRef<Handle> for Buffer<T> {
+    fn as_ref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
 impl<T> Clone for Buffer<T> {
     fn clone(&self) -> Self {
         Self { client: self.client.clone(), handle: self.handle.clone(), elements: PhantomData }

@@ -90,9 +90,9 @@ pub struct ParseDeviceError {
     pub text: String,
 }
 
-/// Why no device was opened.
+/// Why no device was opened. `Debug` prints what `Display` does, so that a `main` that returns it says what is wrong and what is valid.
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 pub enum OpenError {
     /// The configuration is not valid.
     #[error(transparent)]
@@ -117,6 +117,12 @@ pub enum OpenError {
         /// Why the backends that could not look for devices could not.
         unavailable: Vec<Error>,
     },
+}
+
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl From<core::convert::Infallible> for OpenError {

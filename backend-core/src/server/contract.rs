@@ -54,8 +54,8 @@ impl<D: Driver> Server for DriverServer<D> {
         self.ended.as_ref().filter(|_| self.lost)
     }
 
-    fn completions(&self) -> u64 {
-        self.completions
+    fn unfinished(&self, up_to: u64) -> usize {
+        self.lanes.slots.iter().map(|lane| lane.unfinished(up_to)).sum()
     }
 
     fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {

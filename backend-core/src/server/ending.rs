@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::task::Wake;
 use core::mem;
 use core::task::Waker;
+use core::time::Duration;
 use trunnion_memory_pools::MemoryPools;
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::executor::Notifier;
@@ -133,6 +134,8 @@ impl<D: Driver> DriverServer<D> {
             drained = self.hardware.driver.drain(deadline);
         }
         self.give_back(drained);
+        // What would not end in time is left to itself: the drop does not wait for it again.
+        self.settings.drop_wait = Duration::ZERO;
         abandoned
     }
 

@@ -46,6 +46,11 @@ impl Flight {
         self.entries.back().map(|e| e.seq)
     }
 
+    /// How many are no newer than `seq`.
+    pub(super) fn count_within(&self, seq: u64) -> usize {
+        self.entries.partition_point(|e| e.seq <= seq)
+    }
+
     /// The newest one that is no newer than `seq`.
     pub(super) fn newest_within(&self, seq: u64) -> Option<u64> {
         if let Some(newest) = self.newest().filter(|newest| *newest <= seq) {

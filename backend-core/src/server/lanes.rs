@@ -75,6 +75,11 @@ impl<D: Driver> Lane<D> {
         self.flight.is_empty() && self.queue.is_empty() && self.waiters.is_empty()
     }
 
+    /// How many operations up to the number are not done.
+    pub(super) fn unfinished(&self, up_to: u64) -> usize {
+        self.flight.count_within(up_to) + self.queue.partition_point(|parked| parked.at.seq <= up_to)
+    }
+
     /// Whether operation `seq`, or one before it, is parked.
     pub(super) fn is_parked_at(&self, seq: u64) -> bool {
         self.queue.front().is_some_and(|parked| parked.at.seq <= seq)

@@ -77,7 +77,7 @@ impl Client {
     /// [`Error::BufferSize`], [`Error::Misaligned`], [`Error::Overlap`]: nothing was submitted. The device's fault.
     #[inline]
     pub fn launch(&self, kernel: &KernelHandle, grid: Grid, args: impl Arguments) -> Result<Point> {
-        self.launch_as(kernel, grid, args.buffers(), args.parameters(), Bounds::Checked)
+        args.visit(|buffers, parameters| self.launch_as(kernel, grid, buffers, parameters, Bounds::Checked))
     }
 
     /// [`launch`](Self::launch) without bounds checks, unless the device's settings ask for them.
@@ -89,7 +89,7 @@ impl Client {
     /// As for [`launch`](Self::launch).
     #[inline]
     pub unsafe fn launch_unchecked(&self, kernel: &KernelHandle, grid: Grid, args: impl Arguments) -> Result<Point> {
-        self.launch_as(kernel, grid, args.buffers(), args.parameters(), Bounds::Unchecked)
+        args.visit(|buffers, parameters| self.launch_as(kernel, grid, buffers, parameters, Bounds::Unchecked))
     }
 
     /// Checks a launch once, to be launched many times.
@@ -97,14 +97,16 @@ impl Client {
     /// # Errors
     /// As for [`launch`](Self::launch).
     pub fn prepare_launch(&self, kernel: &KernelHandle, grid: Grid, args: impl Arguments) -> Result<PreparedLaunch> {
-        self.check_shape(kernel, &grid, args.buffers().len(), args.parameters().len())?;
-        self.check_buffers(kernel, args.buffers())?;
-        Ok(PreparedLaunch {
-            client: self.clone(),
-            kernel: kernel.clone(),
-            grid,
-            buffers: args.buffers().iter().map(|handle| (*handle).clone()).collect(),
-            parameters: SmallVec::from_slice(args.parameters()),
+        args.visit(|buffers, parameters| {
+            self.check_shape(kernel, &grid, buffers.len(), parameters.len())?;
+            self.check_buffers(kernel, &grid, buffers)?;
+            Ok(PreparedLaunch {
+                client: self.clone(),
+                kernel: kernel.clone(),
+                grid,
+                buffers: buffers.iter().map(|handle| (*handle).clone()).collect(),
+                parameters: SmallVec::from_slice(parameters),
+            })
         })
     }
 
@@ -122,7 +124,7 @@ impl Client {
                 _ => {}
             }
         }
-        self.check_buffers(kernel, buffers)?;
+        self.check_buffers(kernel, &grid, buffers)?;
         if grid.is_empty() {
             return self.record();
         }
@@ -144,7 +146,7 @@ impl Client {
         parameters: &[u8],
         bounds: Bounds,
     ) -> Result<Point> {
-        self.check_few(kernel, &buffers)?;
+        self.check_few(kernel, &grid, &buffers)?;
         if grid.is_empty() {
             return self.record();
         }
@@ -191,10 +193,10 @@ impl Client {
 
     /// Checks as many buffers as the interface has, without a branch a condition: what is wrong, if anything is, is named apart.
     #[inline]
-    fn check_few<const N: usize>(&self, kernel: &KernelHandle, buffers: &[&Handle; N]) -> Result<()> {
+    fn check_few<const N: usize>(&self, kernel: &KernelHandle, grid: &Grid, buffers: &[&Handle; N]) -> Result<()> {
         let (limits, mut wrong) = (&*self.service.limits, false);
         let interface: Option<&[BufferInterface; N]> = kernel.interface().buffers.as_slice().try_into().ok();
-        let Some(interface) = interface else { return self.check_buffers(kernel, buffers) };
+        let Some(interface) = interface else { return self.check_buffers(kernel, grid, buffers) };
         for i in 0..N {
             let (size, start) = (buffers[i].size_in_used(), buffers[i].range().start);
             wrong |= (buffers[i].service() != self.service.id)
@@ -207,12 +209,15 @@ impl Client {
                 wrong |= i != written && buffers[i].overlap(buffers[written]);
             }
         }
-        if wrong { self.check_buffers(kernel, buffers) } else { Ok(()) }
+        for &(index, part) in kernel.covering() {
+            wrong |= !covers(grid, part, buffers[index]);
+        }
+        if wrong { self.check_buffers(kernel, grid, buffers) } else { Ok(()) }
     }
 
     /// Checks buffers one by one and names the first that is wrong.
     #[inline(never)]
-    fn check_buffers(&self, kernel: &KernelHandle, buffers: &[&Handle]) -> Result<()> {
+    fn check_buffers(&self, kernel: &KernelHandle, grid: &Grid, buffers: &[&Handle]) -> Result<()> {
         let limits = &self.service.limits;
         for (index, (handle, buffer)) in buffers.iter().zip(&kernel.interface().buffers).enumerate() {
             self.local(handle)?;
@@ -220,12 +225,22 @@ impl Client {
             if got < buffer.min_size || got > limits.max_binding {
                 return Err(buffer_size(kernel, index, got, buffer.min_size, limits.max_binding));
             }
-            aligned("offset of a buffer", handle, limits.binding_alignment)?;
+            let (value, alignment) = (handle.range().start, limits.binding_alignment);
+            if !value.is_multiple_of(alignment) {
+                let what = alloc::format!("kernel `{}`, offset of buffer {index} in its allocation", kernel.name());
+                return Err(Error::Misaligned { what: what.into(), value, alignment });
+            }
         }
         for &written in kernel.written() {
             let overlaps = |other: &usize| *other != written && buffers[*other].overlap(buffers[written]);
             if let Some(other) = (0..buffers.len()).find(|other| overlaps(other) && !may_overlap(kernel, *other, written)) {
                 return Err(Error::Overlap { what: kernel.name().into(), first: other.min(written), second: other.max(written) });
+            }
+        }
+        for &(index, part) in kernel.covering() {
+            if !covers(grid, part, buffers[index]) {
+                let why = alloc::format!("replaced whole as declared, {part} bytes by each workgroup, they need a larger grid than {grid:?}");
+                return Err(Error::BufferSize { kernel: kernel.name().into(), index, got: buffers[index].size_in_used(), why });
             }
         }
         Ok(())
@@ -242,7 +257,11 @@ impl Client {
         if counts.size_in_used() < 12 {
             return Err(Error::WrongLength { what: "dynamic grid".into(), got: counts.size_in_used(), expected: 12 });
         }
-        aligned("offset of the dynamic grid", counts, 4)
+        let (value, alignment) = (counts.range().start, 4);
+        match value % alignment {
+            0 => Ok(()),
+            _ => Err(Error::Misaligned { what: "offset of the dynamic grid".into(), value, alignment }),
+        }
     }
 }
 
@@ -269,6 +288,18 @@ fn copy_ends<const N: usize>(to: &mut [u8; SHORT_PARAMETERS], from: &[u8]) {
     if let (Some(head), Some(tail)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
         to[..N].copy_from_slice(head);
         to[last..last + N].copy_from_slice(tail);
+    }
+}
+
+/// Whether the workgroups' parts cover a buffer that is declared to be replaced whole. What a dynamic grid does shows when it runs.
+#[inline]
+fn covers(grid: &Grid, part: u64, buffer: &Handle) -> bool {
+    match *grid {
+        Grid::Static(x, y, z) => {
+            let groups = u64::from(x).saturating_mul(u64::from(y)).saturating_mul(u64::from(z));
+            groups == 0 || groups.saturating_mul(part) >= buffer.size_in_used()
+        }
+        Grid::Dynamic(_) => true,
     }
 }
 
@@ -313,11 +344,6 @@ impl PreparedLaunch {
         self.parameters.copy_from_slice(bytes);
         Ok(())
     }
-}
-
-fn aligned(what: &'static str, handle: &Handle, alignment: u64) -> Result<()> {
-    let value = handle.range().start;
-    if value.is_multiple_of(alignment) { Ok(()) } else { Err(Error::Misaligned { what: what.into(), value, alignment }) }
 }
 
 #[cold]

@@ -50,7 +50,8 @@ impl Client {
         Self { service, stream: None }
     }
 
-    /// The device's running server, started if there is none, with the process's settings.
+    /// The device's running server, started if there is none, with the process's settings. The device's backend must be known to the
+    /// process: `trunnion::open` sees to that for those it is built with, [`backend::register`] for others.
     ///
     /// # Errors
     /// [`Error::UnknownBackend`], [`Error::BackendUnavailable`] and [`Error::NoDevice`] name why it cannot start.

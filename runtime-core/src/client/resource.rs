@@ -24,8 +24,7 @@ impl Client {
     /// [`Error::ServiceMismatch`] when the server's resource is of another type, [`Error::Unsupported`], [`Error::ForeignHandle`], the
     /// failures that lie on the bytes, [`Error::Timeout`].
     pub fn get_resource<R: Any + Send + Sync>(&self, handle: &Handle) -> Result<Resource<R>> {
-        let access = self.open_access(handle, Access::Read)?;
-        let resource = downcast(access.wait()?)?;
+        let (access, resource) = self.open_as(handle, Access::Read)?;
         access.close(None)?;
         Ok(Resource { resource, handle: handle.clone() })
     }
@@ -33,39 +32,65 @@ impl Client {
     /// Runs `task` with the backend's own resource behind a handle. Everything that must come before such an access is done when it
     /// starts, and everything that must come after waits until it ends: the point answered. `task` is given the stream of the access.
     ///
+    /// A panic inside ends the access and goes on. Where the access writes, nobody knows how far it came: the bytes are then marked
+    /// with [`Error::Panicked`], until they are replaced.
+    ///
     /// # Errors
-    /// As for [`get_resource`](Self::get_resource). A panic inside ends the access.
+    /// As for [`get_resource`](Self::get_resource). Then `task` did not run, and the bytes are as they were; but an
+    /// [`Overwrite`](Access::Overwrite) of bytes that carried a failure may leave its own error on them instead.
     pub fn with_resource<R: Any + Send + Sync, T>(
         &self,
         handle: &Handle,
         access: Access,
         task: impl FnOnce(&R, StreamId) -> T,
     ) -> Result<(T, Point)> {
-        let access = self.open_access(handle, access)?;
-        let resource = downcast::<R>(access.wait()?)?;
-        let output = task(&resource, access.at.stream);
-        Ok((output, access.close(None)?))
+        let (mut open, resource) = match access {
+            // Bytes that carry no failure need none taken away, and so lose nothing when the task does not run after all.
+            Access::Overwrite => match self.open_as(handle, Access::Write) {
+                Err(error) if !error.is_timeout() && self.check(&[handle]).is_err() => self.open_as(handle, access)?,
+                opened => opened?,
+            },
+            access => self.open_as(handle, access)?,
+        };
+        if access.writes() {
+            open.when_dropped = Some(Error::Panicked {
+                what: "a task with a resource".into(),
+                message: alloc::format!("it had {handle:?}"),
+            });
+        }
+        let output = task(&resource, open.at.stream);
+        Ok((output, open.close(None)?))
+    }
+
+    /// An access that was granted, and its resource. Where there is none, bytes it would have replaced carry the error.
+    fn open_as<R: Any + Send + Sync>(&self, handle: &Handle, access: Access) -> Result<(OpenAccess, Arc<R>)> {
+        let open = self.open_access(handle, access)?;
+        match open.wait().and_then(downcast::<R>) {
+            Ok(resource) => Ok((open, resource)),
+            Err(error) => {
+                open.close((access == Access::Overwrite).then(|| error.clone())).ok();
+                Err(error)
+            }
+        }
     }
 
     /// Asks for device memory in place.
     pub(super) fn open_access(&self, handle: &Handle, access: Access) -> Result<OpenAccess> {
         self.local(handle)?;
-        let promise = Promise::new();
         if handle.is_empty() {
             return Err(Error::OutOfRange { what: "access in place".into(), range: 0..0, size: 0 });
         }
-        let (target, owed) = (handle.clone(), Owed::new(&promise, self.service.id));
+        let promise = Promise::new();
+        let (target, owed) = (handle.clone(), Owed::new(&promise, &self.service));
+        let unsupported = self.unsupported("access in place");
         // An access ends when its user says so, in no order with anything else: it has a stream to itself.
         let stream = StreamId::new();
-        let point = self.service.call("access", move |core, seq| {
-            let at = Moment { stream, seq };
-            core.server.access().map(|server| {
-                server.open(at, &target, access, owed.hand_over());
-                at
-            })
+        // Queued, not called: a call that ends at its deadline does not say whether there is something to close.
+        let point = self.service.enqueue(stream, move |core, at| match core.server.access() {
+            Some(server) => server.open(at, &target, access, owed.hand_over()),
+            None => owed.fail(unsupported),
         })?;
-        let at = point.ok_or_else(|| self.unsupported("access in place"))?;
-        Ok(OpenAccess { client: self.clone(), at, promise, open: true })
+        Ok(OpenAccess { client: self.clone(), at: point.into(), promise, open: true, when_dropped: None })
     }
 }
 
@@ -75,18 +100,21 @@ pub(super) struct OpenAccess {
     at: Moment,
     promise: Promise<Grant>,
     open: bool,
+    /// What lies on the bytes when it ends without being closed.
+    when_dropped: Option<Error>,
 }
 
 impl OpenAccess {
-    /// The answer, if it is there.
-    pub(super) fn granted(&self) -> Option<Result<Grant>> {
-        self.promise.get()
+    /// The answer, if it is there once the device has heard of the access.
+    pub(super) fn granted(&self) -> Result<Option<Result<Grant>>> {
+        self.client.service.call("access", |_, _| ())?;
+        Ok(self.promise.get())
     }
 
     /// Waits for the answer.
     pub(super) fn wait(&self) -> Result<Grant> {
         let service = &self.client.service;
-        service.wait(Some(self.point()), service.settings.wait_timeout, |waker| self.promise.poll(waker))
+        service.wait(self.point(), service.settings.wait_timeout, |waker, _| self.promise.poll(waker))
     }
 
     fn point(&self) -> Point {
@@ -100,22 +128,15 @@ impl OpenAccess {
     }
 
     fn end(&mut self, failure: Option<Error>) -> Result<()> {
-        if core::mem::take(&mut self.open) {
-            let at = self.at;
-            self.client.service.submit(move |core, _| {
-                if let Some(server) = core.server.access() {
-                    server.close(at, failure);
-                }
-            })?;
-        }
-        Ok(())
+        if core::mem::take(&mut self.open) { self.client.service.close_access(self.at, failure) } else { Ok(()) }
     }
 }
 
 impl Drop for OpenAccess {
     fn drop(&mut self) {
+        let failure = self.when_dropped.take();
         // A device that has ended keeps nothing waiting.
-        self.end(None).ok();
+        self.end(failure).ok();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Client;
 use crate::error::{Error, Result};
+use crate::executor::Execution;
 use crate::handle::Handle;
 use crate::platform::Deadline;
 use crate::promise::Promise;
@@ -80,7 +81,8 @@ impl Client {
         self.enqueue(|core, at| core.server.mark(at))
     }
 
-    /// What the stream does next comes after `point`, which may be of any device of the process. Does not block the caller.
+    /// What the stream does next comes after `point`, which may be of any device of the process. Does not block the caller. A number the
+    /// point's stream was not given yet stands for the latest it was.
     ///
     /// Equivalent to: `cuStreamWaitEvent`; a wait on a timeline semaphore.
     ///
@@ -92,7 +94,7 @@ impl Client {
             return self.enqueue(move |core, at| core.server.wait(at, Until::Moment(point.into())));
         }
         let promise = Promise::new();
-        let owed = Owed::new(&promise, other.id);
+        let owed = Owed::new(&promise, &other);
         other.submit(move |core, _| core.server.signal(point.into(), owed.hand_over()))?;
         self.enqueue(move |core, at| core.server.wait(at, Until::Promised(promise)))
     }
@@ -102,7 +104,9 @@ impl Client {
     /// # Errors
     /// [`Error::ForeignPoint`] when the point's device is not running; that device's fault.
     pub fn is_done(&self, point: Point) -> Result<bool> {
-        match self.service_of(point)?.poll_moment(point.into(), core::task::Waker::noop()) {
+        let service = self.service_of(point)?;
+        let deadline = Deadline::after(service.settings.wait_timeout);
+        match service.poll_moment(point.into(), core::task::Waker::noop(), &deadline) {
             core::task::Poll::Ready(result) => result.map(|()| true),
             core::task::Poll::Pending => Ok(false),
         }
@@ -133,10 +137,16 @@ impl Client {
     /// wait until it ends. Nested calls pass.
     ///
     /// # Errors
-    /// [`Error::Busy`] when the device was not to be had within the wait timeout: the task did not run, and a retry is safe.
-    /// [`Error::Panicked`] when the task panicked (std); the device goes on.
+    /// [`Error::Busy`] when the device was not to be had within the wait timeout, or, where it has no thread of its own, at once: the
+    /// task did not run, and a retry is safe. [`Error::Panicked`] when the task panicked (std); the device goes on.
+    /// [`Error::Reentrant`] from inside the device's own work; the device's fault.
     pub fn exclusive<T>(&self, task: impl FnOnce() -> T) -> Result<T> {
-        self.exclusive_timeout(self.service.settings.wait_timeout, task)
+        let settings = &self.service.settings;
+        let timeout = match settings.executor.execution {
+            Execution::Runner => settings.wait_timeout,
+            Execution::Inline => Duration::ZERO,
+        };
+        self.exclusive_timeout(timeout, task)
     }
 
     /// [`exclusive`](Self::exclusive), waiting at most `timeout` for the device.
@@ -144,8 +154,7 @@ impl Client {
     /// # Errors
     /// As for [`exclusive`](Self::exclusive).
     pub fn exclusive_timeout<T>(&self, timeout: Duration, task: impl FnOnce() -> T) -> Result<T> {
-        let busy = |_| Error::Busy { what: "another thread has the device".into() };
-        let _reserved = self.service.executor.reserve(&Deadline::after(timeout)).map_err(busy)?;
+        let _reserved = self.service.reserve(&Deadline::after(timeout))?;
         run(task)
     }
 

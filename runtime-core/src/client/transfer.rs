@@ -69,12 +69,16 @@ impl Client {
         if data.len() >= IN_PLACE && self.service.features.host_visible {
             // Only where nobody has to be waited for: otherwise a copy for the queue is made, and the caller goes on.
             let access = self.open_access(target, Access::Overwrite)?;
-            if let Some(Ok(grant)) = access.granted()
+            if let Ok(Some(Ok(grant))) = access.granted()
                 && let Some(memory) = grant.host
             {
                 memory.write(0, data);
                 return access.close(None);
             }
+            // What lay on the bytes was given up when the access was asked for: if they are not written after all, they say so.
+            let written = self.write(target, Bytes::copy_from_slice(data));
+            access.close(written.as_ref().err().cloned())?;
+            return written;
         }
         self.write(target, Bytes::copy_from_slice(data))
     }
@@ -164,7 +168,8 @@ impl Client {
     /// [`Error::ForeignHandle`]. What fails at the first look is answered there, and the next look tries again.
     pub fn read_lazy(&self, handle: &Handle) -> Result<Bytes> {
         self.local(handle)?;
-        let length = usize::try_from(handle.size_in_used()).map_err(|_| Error::SizeOverflow { what: "read_lazy".into() })?;
+        let length =
+            usize::try_from(handle.size_in_used()).map_err(|_| Error::SizeOverflow { what: "read_lazy".into() })?;
         Ok(Bytes::lazy(length, Arc::new(OnLook { client: self.clone(), handle: handle.clone(), length })))
     }
 
@@ -212,7 +217,7 @@ impl Client {
     fn read_regions(&self, regions: Vec<Region>) -> Result<Reading> {
         regions.iter().try_for_each(|region| self.check_transfer(&region.handle))?;
         let promise = Promise::new();
-        let owed = Owed::new(&promise, self.service.id);
+        let owed = Owed::new(&promise, &self.service);
         let point = self.enqueue(move |core, at| core.server.read(at, &regions, owed.hand_over()))?;
         Ok(Reading { service: self.service.clone(), point, promise })
     }
@@ -324,7 +329,9 @@ impl Client {
     fn check_transfer(&self, handle: &Handle) -> Result<()> {
         self.local(handle)?;
         let alignment = self.service.limits.copy_alignment;
-        for (what, value) in [("offset of a transfer", handle.range().start), ("size of a transfer", handle.size_in_used())] {
+        for (what, value) in
+            [("offset of a transfer", handle.range().start), ("size of a transfer", handle.size_in_used())]
+        {
             if !value.is_multiple_of(alignment) {
                 return Err(Error::Misaligned { what: what.into(), value, alignment });
             }

@@ -96,6 +96,7 @@ impl<T: Resident> Shared<T> {
             if deadline.expired() {
                 return false;
             }
+            crate::platform::give_way();
         }
     }
 }

@@ -141,6 +141,11 @@ impl<T: Resident> Executor<T> {
         self.shared.reserve(deadline)
     }
 
+    /// Whether nobody but the calling thread would run what is queued or see to notifications: there is no runner, or the caller is it.
+    pub fn is_left_to_caller(&self) -> bool {
+        !self.shared.has_runner || self.shared.is_runner(word_of(ThreadToken::current()))
+    }
+
     /// Whether another thread has reserved the device.
     pub fn is_reserved_by_other(&self) -> bool {
         self.shared.is_reserved_by_other()

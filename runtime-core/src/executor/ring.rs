@@ -258,6 +258,12 @@ impl<T> Ring<T> {
         self.mark(self.head.0.position.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0
     }
 
+    /// How far entries have been run. It wraps; only to be compared.
+    #[cfg(feature = "std")]
+    pub(super) fn head(&self) -> usize {
+        self.head.0.position.load(Ordering::Relaxed)
+    }
+
     /// Nothing is claimed: everything submitted has been run to its end.
     pub(super) fn is_empty(&self) -> bool {
         self.tail.0.word.load(Ordering::Acquire) & !FLAGS == self.head.0.position.load(Ordering::Acquire)

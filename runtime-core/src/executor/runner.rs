@@ -2,6 +2,7 @@
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
+use core::time::Duration;
 
 use super::atomic::{AtomicBool, AtomicUsize, JoinHandle, Ordering, park};
 use super::config::Config;
@@ -69,12 +70,15 @@ fn run<T: Resident>(shared: &Shared<T>) {
             }
             continue;
         };
+        let from = ring.head();
         // A note needs no answer: this thread looks for more before it sleeps.
         let _noted = shared.work(held, me, u64::MAX);
         if shared.has_ended() {
             return;
         }
-        if ring.is_ready() || shared.spin_until(shared.spin, || ring.is_ready() || !bell.is_quiet()) {
+        // After entries more are likely; after a mere notification the cores are for those who are at work.
+        let spin = if ring.head() == from { Duration::ZERO } else { shared.spin };
+        if ring.is_ready() || shared.spin_until(spin, || ring.is_ready() || !bell.is_quiet()) {
             backoff = Backoff::default();
             continue;
         }

@@ -69,12 +69,12 @@ impl<T: Resident> Shared<T> {
     }
 
     #[cfg(feature = "std")]
-    fn is_runner(&self, me: usize) -> bool {
+    pub(super) fn is_runner(&self, me: usize) -> bool {
         self.runner.is(me)
     }
 
     #[cfg(not(feature = "std"))]
-    fn is_runner(&self, _me: usize) -> bool {
+    pub(super) fn is_runner(&self, _me: usize) -> bool {
         false
     }
 

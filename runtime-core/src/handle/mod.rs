@@ -195,6 +195,13 @@ impl Handle {
     }
 }
 
+impl AsRef<Handle> for Handle {
+    #[inline]
+    fn as_ref(&self) -> &Handle {
+        self
+    }
+}
+
 impl Clone for Handle {
     #[inline]
     fn clone(&self) -> Self {
@@ -324,7 +331,8 @@ mod tests {
         assert_eq!(a.slice(4..8).unwrap().slice(1..=2).unwrap().range(), 5..7);
         assert_eq!(a.offset_start(16).unwrap().size_in_used(), 0);
         assert_eq!(a.offset_start(4).unwrap().offset_end(5).unwrap().range(), 4..11);
-        for bad in [a.offset_start(17), a.offset_end(17), a.slice(8..4), a.slice(..17), a.slice(..=u64::MAX), a.slice(u64::MAX..)] {
+        let reversed = Range { start: 8, end: 4 };
+        for bad in [a.offset_start(17), a.offset_end(17), a.slice(reversed), a.slice(..17), a.slice(..=u64::MAX), a.slice(u64::MAX..)] {
             assert!(matches!(bad, Err(Error::OutOfRange { size: 16, .. })), "{bad:?}");
         }
     }

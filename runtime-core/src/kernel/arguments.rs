@@ -11,54 +11,39 @@ pub const MAX_PARAMETERS: usize = 256;
 
 /// The arguments of a launch: buffers in the order of the kernel's interface, then parameters. Implemented by what callers have at hand:
 ///
-/// - an array or slice of handles, where there are no parameters: `client.launch(&kernel, grid, [&a, &b])`;
-/// - a pair of handles and parameters: `client.launch(&kernel, grid, ([&a, &b], &parameters))`;
+/// - an array of handles, or of what is one (`AsRef<Handle>`), where there are no parameters: `client.launch(&kernel, grid, [&a, &b])`;
+/// - a pair of buffers and parameters: `client.launch(&kernel, grid, ([&a, &b], &parameters))`;
 /// - [`Args`], put together step by step.
 pub trait Arguments {
-    /// The buffers.
-    fn buffers(&self) -> &[&Handle];
-
-    /// The parameters, as bytes.
-    fn parameters(&self) -> &[u8] {
-        &[]
-    }
+    /// Calls `with` with the buffers and the bytes of the parameters.
+    fn visit<R>(&self, with: impl FnOnce(&[&Handle], &[u8]) -> R) -> R;
 }
 
-impl<const N: usize> Arguments for [&Handle; N] {
+impl<H: AsRef<Handle>, const N: usize> Arguments for [&H; N] {
     #[inline]
-    fn buffers(&self) -> &[&Handle] {
-        self
+    fn visit<R>(&self, with: impl FnOnce(&[&Handle], &[u8]) -> R) -> R {
+        with(&self.map(|buffer| buffer.as_ref()), &[])
     }
 }
 
 impl Arguments for &[&Handle] {
     #[inline]
-    fn buffers(&self) -> &[&Handle] {
-        self
+    fn visit<R>(&self, with: impl FnOnce(&[&Handle], &[u8]) -> R) -> R {
+        with(self, &[])
     }
 }
 
 impl<B: Arguments, P: bytemuck::Pod> Arguments for (B, &P) {
     #[inline]
-    fn buffers(&self) -> &[&Handle] {
-        self.0.buffers()
-    }
-
-    #[inline]
-    fn parameters(&self) -> &[u8] {
-        bytemuck::bytes_of(self.1)
+    fn visit<R>(&self, with: impl FnOnce(&[&Handle], &[u8]) -> R) -> R {
+        self.0.visit(|buffers, _| with(buffers, bytemuck::bytes_of(self.1)))
     }
 }
 
 impl Arguments for Args<'_> {
     #[inline]
-    fn buffers(&self) -> &[&Handle] {
-        &self.buffers
-    }
-
-    #[inline]
-    fn parameters(&self) -> &[u8] {
-        self.parameters
+    fn visit<R>(&self, with: impl FnOnce(&[&Handle], &[u8]) -> R) -> R {
+        with(&self.buffers, self.parameters)
     }
 }
 

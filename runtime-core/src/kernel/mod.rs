@@ -13,6 +13,7 @@ pub use interface::{BufferInterface, HostUse, Interface};
 pub use source::{HostFunction, Source, SourceKernel};
 pub use workgroup::{HostBindings, Workgroup};
 
+use crate::access::Access;
 use crate::error::{Error, Resource, Result, SourceForm};
 use crate::id::ServiceId;
 use crate::properties::{DeviceProperties, Limits, Target};
@@ -116,6 +117,8 @@ struct Prepared {
     interface: Interface,
     /// Which buffers it writes, by index.
     written: Vec<usize>,
+    /// Which buffers its workgroups replace whole, part by part: index and bytes of a part.
+    covering: Vec<(usize, u64)>,
     workgroup: [u32; 3],
     service: ServiceId,
     slot: u32,
@@ -147,6 +150,13 @@ impl KernelHandle {
     #[inline]
     pub fn written(&self) -> &[usize] {
         &self.0.written
+    }
+
+    /// Which buffers it replaces whole, each workgroup its part, where it runs on the host: index and bytes of a part. The grid must
+    /// then cover them.
+    #[inline]
+    pub fn covering(&self) -> &[(usize, u64)] {
+        &self.0.covering
     }
 
     /// Invocations in a workgroup, by axis.
@@ -186,7 +196,12 @@ impl KernelHandle {
         let workgroup = kernel.workgroup_size();
         check_resources(&name, workgroup, &interface, &properties.limits)?;
         let written = (0..interface.buffers.len()).filter(|i| interface.buffers[*i].access.writes()).collect();
-        Ok(move |slot| Self(Arc::new(Prepared { kernel, name, source, interface, written, workgroup, service, slot })))
+        let part = |(index, buffer): (usize, &BufferInterface)| match (source.form(), buffer.access, buffer.host) {
+            (SourceForm::Host, Access::Overwrite, HostUse::Partition(bytes)) => Some((index, bytes)),
+            _ => None,
+        };
+        let covering = interface.buffers.iter().enumerate().filter_map(part).collect();
+        Ok(move |slot| Self(Arc::new(Prepared { kernel, name, source, interface, written, covering, workgroup, service, slot })))
     }
 }
 

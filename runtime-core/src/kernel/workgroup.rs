@@ -83,8 +83,9 @@ impl<'a> Workgroup<'a> {
 
     /// The indices of the invocations along x in the whole grid: where an elementwise kernel works, to be cut at the data's end.
     pub fn span_x(&self) -> Range<usize> {
-        let start = self.id[0] as usize * self.size[0] as usize;
-        start..start + self.size[0] as usize
+        let (id, size) = (self.id[0] as usize, self.size[0] as usize);
+        let start = id.saturating_mul(size);
+        start..start.saturating_add(size)
     }
 
     /// A buffer that is only read, as elements.

@@ -1,9 +1,11 @@
 //! What a device's executor holds: its server, and the memory nobody holds any more.
 
 use super::Shared;
+use crate::error::Error;
 use crate::executor::{Resident, Wakers};
 use crate::platform::Deadline;
 use crate::server::Server;
+use crate::timeline::Moment;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -26,6 +28,13 @@ impl Core {
         if self.shared.handles.any_dropped() {
             let server = &mut self.server;
             self.shared.handles.free_dropped(|memory| server.free(memory));
+        }
+    }
+
+    /// An access is over.
+    pub(super) fn close_access(&mut self, at: Moment, failure: Option<Error>) {
+        if let Some(server) = self.server.access() {
+            server.close(at, failure);
         }
     }
 
@@ -52,8 +61,11 @@ impl Resident for Core {
     fn leave(&mut self) -> Wakers {
         self.free_dropped();
         self.note_fault();
-        self.shared.completions.store(self.server.completions(), Ordering::Relaxed);
-        self.server.leave()
+        let late = self.shared.take_late();
+        let Some(mut late) = late else { return self.server.leave() };
+        late.closed.into_iter().for_each(|(at, failure)| self.close_access(at, failure));
+        late.wakers.extend(self.server.leave());
+        late.wakers
     }
 
     fn panicked(&mut self, ticket: u64, message: &str) {

@@ -2,7 +2,11 @@
 
 mod core_resident;
 mod registry;
+#[cfg(all(test, feature = "std", not(loom)))]
+mod scripted;
 mod settings;
+#[cfg(all(test, feature = "std", not(loom)))]
+mod tests;
 mod waiting;
 
 pub(crate) use core_resident::Core;
@@ -14,7 +18,7 @@ pub use waiting::{Done, Reading};
 
 use crate::allocation::AllocationMode;
 use crate::error::{Error, Result};
-use crate::executor::{CallError, Config, Executor, SubmitError};
+use crate::executor::{CallError, Config, Executor, Reservation, SubmitError, Wakers};
 use crate::handle::Handles;
 use crate::id::{DeviceId, ServiceId, StreamId};
 use crate::kernel::{Kernel, KernelHandle, KernelId, KernelReader};
@@ -54,20 +58,47 @@ pub(crate) struct Service {
 
 /// What the clients of a device share with the resident of its executor.
 pub(crate) struct Shared {
+    service: ServiceId,
     pub(crate) handles: Handles,
     /// Whether calls are refused: the device is lost or shut down.
     ended: AtomicBool,
     /// Why, once `ended`.
     fault: spin::Once<Error>,
-    completions: AtomicU64,
+    late: spin::Mutex<Late>,
+    has_late: AtomicBool,
     shutdown: spin::Mutex<Option<Deadline>>,
     abandoned: AtomicUsize,
+}
+
+/// What is seen to when the device is released next.
+#[derive(Default)]
+struct Late {
+    /// To be woken: who waits for promises that the server did not answer itself.
+    wakers: Wakers,
+    /// Accesses that are over, and what lies on their bytes then.
+    closed: Vec<(Moment, Option<Error>)>,
 }
 
 impl Shared {
     fn end(&self, error: Error) {
         self.fault.call_once(|| error);
         self.ended.store(true, Ordering::Release);
+    }
+
+    /// What every call answers once the device has ended.
+    #[cold]
+    fn end_error(&self) -> Error {
+        self.fault.get().cloned().unwrap_or(Error::ShutDown { service: self.service })
+    }
+
+    fn leave_late(&self, leave: impl FnOnce(&mut Late)) {
+        leave(&mut self.late.lock());
+        self.has_late.store(true, Ordering::Release);
+    }
+
+    fn take_late(&self) -> Option<Late> {
+        let is_any = self.has_late.load(Ordering::Relaxed) && self.has_late.swap(false, Ordering::Acquire);
+        is_any.then(|| core::mem::take(&mut *self.late.lock()))
     }
 }
 
@@ -78,21 +109,28 @@ impl Service {
         let unavailable = |why| Error::BackendUnavailable { backend: device.backend, why };
         let handles = Handles::new(id).ok_or_else(|| unavailable("too many devices are open".to_string()))?;
         let shared = Arc::new(Shared {
+            service: id,
             handles,
             ended: AtomicBool::new(false),
             fault: spin::Once::new(),
-            completions: AtomicU64::new(0),
+            late: spin::Mutex::default(),
+            has_late: AtomicBool::new(false),
             shutdown: spin::Mutex::new(None),
             abandoned: AtomicUsize::new(0),
         });
         let config = Config { name: format!("trunnion {device}"), ..settings.executor.clone() };
         let Opened { server, properties, reader } = opened;
-        for alignment in [properties.limits.binding_alignment, properties.limits.copy_alignment, properties.limits.row_pitch] {
+        for alignment in
+            [properties.limits.binding_alignment, properties.limits.copy_alignment, properties.limits.row_pitch]
+        {
             if !alignment.is_power_of_two() {
-                return Err(unavailable(format!("its limits name an alignment of {alignment}, which is no power of two")));
+                return Err(unavailable(format!(
+                    "its limits name an alignment of {alignment}, which is no power of two"
+                )));
             }
         }
-        let executor = Executor::new(Core::new(server, shared.clone()), config).map_err(|error| unavailable(error.to_string()))?;
+        let executor =
+            Executor::new(Core::new(server, shared.clone()), config).map_err(|error| unavailable(error.to_string()))?;
         let notifier = executor.notifier();
         let service = Self {
             id,
@@ -113,12 +151,6 @@ impl Service {
         Ok(service)
     }
 
-    /// The error every call answers once the device has ended.
-    #[cold]
-    fn ended_error(&self) -> Error {
-        self.shared.fault.get().cloned().unwrap_or(Error::ShutDown { service: self.id })
-    }
-
     /// Queues an entry.
     #[inline(always)]
     pub(crate) fn submit(&self, entry: impl FnOnce(&mut Core, u64) + Send + 'static) -> Result<u64> {
@@ -127,30 +159,55 @@ impl Service {
 
     /// Queues an entry that is built where it will lie.
     #[inline(always)]
-    pub(crate) fn submit_with<F: FnOnce(&mut Core, u64) + Send + 'static>(&self, make: impl FnOnce() -> F) -> Result<u64> {
+    pub(crate) fn submit_with<F: FnOnce(&mut Core, u64) + Send + 'static>(
+        &self,
+        make: impl FnOnce() -> F,
+    ) -> Result<u64> {
         if self.shared.ended.load(Ordering::Relaxed) {
-            return Err(self.ended_error());
+            return Err(self.shared.end_error());
         }
         self.executor.submit_with(make).map_err(|error| self.refused(error))
+    }
+
+    /// Lets the server know that an access is over: also where the device is lost, and later where it is not to be had now.
+    pub(crate) fn close_access(&self, at: Moment, failure: Option<Error>) -> Result<()> {
+        let theirs = failure.clone();
+        match self.executor.submit(move |core: &mut Core, _| core.close_access(at, theirs)) {
+            Ok(_) => Ok(()),
+            Err(SubmitError::Closed) => Err(self.shared.end_error()),
+            Err(_) => {
+                self.shared.leave_late(|late| late.closed.push((at, failure)));
+                self.executor.notify();
+                Ok(())
+            }
+        }
     }
 
     #[cold]
     fn refused(&self, error: SubmitError) -> Error {
         match error {
-            SubmitError::Closed => self.ended_error(),
+            SubmitError::Closed => self.shared.end_error(),
             _ => Error::Busy { what: "the device's queue is full or another thread has the device".into() },
         }
     }
 
     /// Queues an operation of a stream.
     #[inline(always)]
-    pub(crate) fn enqueue(&self, stream: StreamId, entry: impl FnOnce(&mut Core, Moment) + Send + 'static) -> Result<Point> {
+    pub(crate) fn enqueue(
+        &self,
+        stream: StreamId,
+        entry: impl FnOnce(&mut Core, Moment) + Send + 'static,
+    ) -> Result<Point> {
         let seq = self.submit(move |core, seq| entry(core, Moment { stream, seq }))?;
         Ok(Point { service: self.id, stream, seq })
     }
 
     /// Runs an entry and waits for its answer.
-    pub(crate) fn call<R: Send + 'static>(&self, what: &'static str, entry: impl FnOnce(&mut Core, u64) -> R + Send + 'static) -> Result<R> {
+    pub(crate) fn call<R: Send + 'static>(
+        &self,
+        what: &'static str,
+        entry: impl FnOnce(&mut Core, u64) -> R + Send + 'static,
+    ) -> Result<R> {
         self.call_until(what, &Deadline::after(self.settings.wait_timeout), entry)
     }
 
@@ -161,7 +218,7 @@ impl Service {
         entry: impl FnOnce(&mut Core, u64) -> R + Send + 'static,
     ) -> Result<R> {
         if self.shared.ended.load(Ordering::Relaxed) {
-            return Err(self.ended_error());
+            return Err(self.shared.end_error());
         }
         // Whoever is answered with the device's fault meets it in the next call too.
         let entry = move |core: &mut Core, seq| {
@@ -172,16 +229,36 @@ impl Service {
         self.executor.call(entry, deadline).map_err(|error| match error {
             CallError::Timeout { waited } => Error::Timeout { waited, point: None },
             CallError::Panicked { message } => Error::Panicked { what: what.to_string(), message },
-            CallError::Closed => self.ended_error(),
+            CallError::Closed => self.shared.end_error(),
             CallError::Reentrant => Error::Reentrant { what: what.into() },
             _ => Error::Busy { what: "the device's queue is full or another thread has the device".into() },
+        })
+    }
+
+    /// Takes the device for the calling thread.
+    pub(crate) fn reserve(&self, deadline: &Deadline) -> Result<Reservation<'_, Core>> {
+        if self.shared.ended.load(Ordering::Relaxed) {
+            return Err(self.shared.end_error());
+        }
+        self.executor.reserve(deadline).map_err(|_| {
+            // A call that cannot run either says why: the device has ended, or this thread is inside its work.
+            let why = self.call_until("exclusive", &Deadline::after(Duration::ZERO), |_, _| ());
+            let busy =
+                || Error::Busy { what: "another thread has the device, or what was queued before has not run".into() };
+            why.err().filter(|error| !matches!(error, Error::Timeout { .. })).unwrap_or_else(busy)
         })
     }
 
     /// Ends the device. Says how many operations were abandoned.
     pub(crate) fn shutdown(&self, timeout: Duration) -> usize {
         let deadline = Deadline::after(timeout);
-        *self.shared.shutdown.lock() = Some(deadline);
+        {
+            // Whoever of several is given the least time is heard: each of them may be the one that runs the end.
+            let mut known = self.shared.shutdown.lock();
+            if known.is_none_or(|known| deadline.remaining() < known.remaining()) {
+                *known = Some(deadline);
+            }
+        }
         let report = self.executor.shutdown(&deadline);
         self.shared.end(Error::ShutDown { service: self.id });
         registry::forget(self);

@@ -65,7 +65,11 @@ impl Drop for Place {
     }
 }
 
-fn find_or_start(device: DeviceId, settings: &Settings, make: impl FnOnce() -> Result<Opened>) -> Result<(Arc<Service>, bool)> {
+fn find_or_start(
+    device: DeviceId,
+    settings: &Settings,
+    make: impl FnOnce() -> Result<Opened>,
+) -> Result<(Arc<Service>, bool)> {
     match Place::find(device, &Deadline::after(settings.wait_timeout))? {
         Ok(service) => Ok((service, false)),
         Err(place) => {
@@ -83,7 +87,11 @@ pub(crate) fn load(device: DeviceId, settings: &Settings) -> Result<Arc<Service>
 }
 
 /// The running service of a device, started with a ready-made server if there is none.
-pub(crate) fn init(device: DeviceId, make: impl FnOnce() -> Result<Opened>, settings: &Settings) -> Result<Arc<Service>> {
+pub(crate) fn init(
+    device: DeviceId,
+    make: impl FnOnce() -> Result<Opened>,
+    settings: &Settings,
+) -> Result<Arc<Service>> {
     Ok(find_or_start(device, settings, make)?.0)
 }
 

@@ -1,6 +1,6 @@
 //! Waiting for a device: futures that can also be waited for on the spot, with a deadline that starts again when the device gets on.
 
-use super::Service;
+use super::{Service, Shared};
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::executor::{Execution, Wakers};
@@ -11,51 +11,79 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::future::{Future, poll_fn};
 use core::pin::Pin;
-use core::sync::atomic::Ordering;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
+/// A waiter looks this often a timeout whether the device gets on, and is late by at most two such parts.
+const LOOKS: u32 = 16;
+/// How long a waiter sleeps where nobody but it looks at the device.
+const ALONE: Duration = Duration::from_micros(200);
+
 impl Service {
-    /// Waits for something of this device. `look` is asked again whenever its waker was woken.
+    /// Waits until what is accepted up to `point` has brought an answer. `look` is asked again whenever its waker was woken; it may
+    /// wait for the device until the deadline it is given, and says no more than that there is no answer where that passes.
+    ///
+    /// The deadline starts again while operations accepted up to `point` are finished. There are finitely many of them, so that others
+    /// who keep the device busy keep nobody waiting for ever.
     ///
     /// A waiter looks a short while itself before it sleeps, since the answer is often near and being woken is not cheap.
-    pub(crate) fn wait<T>(&self, point: Option<Point>, timeout: Duration, mut look: impl FnMut(&Waker) -> Poll<Result<T>>) -> Result<T> {
-        let start = Deadline::never();
-        let near = Deadline::after(self.settings.executor.spin);
-        loop {
-            let looked = self.call("wait", |core, _| core.server.progress());
+    pub(crate) fn wait<T>(
+        &self,
+        point: Point,
+        timeout: Duration,
+        mut look: impl FnMut(&Waker, &Deadline) -> Poll<Result<T>>,
+    ) -> Result<T> {
+        let start = Deadline::after(timeout);
+        let near = Deadline::after(self.settings.executor.spin.min(timeout));
+        let mut progress = None;
+        let mut left = loop {
             // Also when the device has ended: what it answered before stays answered.
-            if let Poll::Ready(result) = look(Waker::noop()) {
+            if let Poll::Ready(result) = look(Waker::noop(), &start) {
                 return self.told(result);
             }
-            looked?;
-            if near.expired() {
-                break;
+            if let Some(left) = progress.transpose()?
+                && near.expired()
+            {
+                break left;
             }
-            core::hint::spin_loop();
-        }
-        // Without a runner nobody else looks at the device: this thread has to, again and again.
-        let slice = match self.settings.executor.execution {
-            Execution::Runner => timeout,
-            Execution::Inline => timeout.min(Duration::from_micros(200)),
+            progress = Some(self.progress(point.seq, &start));
+            crate::platform::give_way();
         };
-        let mut last = Deadline::after(timeout);
-        let mut seen = self.shared.completions.load(Ordering::Relaxed);
+        let slice = if self.executor.is_left_to_caller() { ALONE.min(timeout) } else { timeout / LOOKS };
+        let mut deadline = start;
         loop {
-            let deadline = Deadline::after(slice);
-            if let Some(result) = block_on(poll_fn(|context| look(context.waker())), &deadline) {
+            let look_until = Deadline::after(slice);
+            if let Some(result) = block_on(poll_fn(|context| look(context.waker(), &look_until)), &look_until) {
                 return self.told(result);
             }
-            if slice < timeout {
-                self.call("wait", |core, _| core.server.progress())?;
+            match self.progress(point.seq, &Deadline::after(timeout / LOOKS)) {
+                Ok(now) => {
+                    if now.zip(left).is_some_and(|(now, left)| now < left) {
+                        deadline = Deadline::after(timeout);
+                    }
+                    left = now.or(left);
+                }
+                Err(error) => match look(Waker::noop(), &look_until) {
+                    Poll::Ready(result) => return self.told(result),
+                    Poll::Pending => return Err(error),
+                },
             }
-            let now = self.shared.completions.load(Ordering::Relaxed);
-            if now != seen {
-                seen = now;
-                last = Deadline::after(timeout);
-            } else if last.expired() {
-                return Err(Error::Timeout { waited: start.waited(), point });
+            if deadline.expired() {
+                return Err(Error::Timeout { waited: start.waited(), point: Some(point) });
             }
+        }
+    }
+
+    /// Has the server look what is finished, and says how much up to the number is not; nothing where the device was not to be had.
+    fn progress(&self, up_to: u64, deadline: &Deadline) -> Result<Option<usize>> {
+        let answer = self.call_until("wait", deadline, move |core, _| {
+            core.server.progress();
+            core.server.unfinished(up_to)
+        });
+        match answer {
+            Ok(left) => Ok(Some(left)),
+            Err(error) if is_late(&error) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -69,16 +97,30 @@ impl Service {
     }
 
     /// Whether a moment is done; else the waker is woken when it is.
-    pub(crate) fn poll_moment(&self, at: Moment, waker: &Waker) -> Poll<Result<()>> {
+    pub(crate) fn poll_moment(&self, at: Moment, waker: &Waker, deadline: &Deadline) -> Poll<Result<()>> {
         let waker = waker.clone();
-        match self.call("wait", move |core, _| core.server.poll(at, &waker)) {
+        match self.call_until("wait", deadline, move |core, _| core.server.poll(at, &waker)) {
             Ok(poll) => poll,
             Err(error) => Poll::Ready(Err(error)),
         }
     }
+
+    /// A task found no answer. Inline nobody else looks at the device, so it asks to be polled again, where that does not keep
+    /// a page's event loop from running.
+    fn poll_again(&self, context: &Context<'_>) {
+        if self.settings.executor.execution == Execution::Inline && cfg!(not(target_family = "wasm")) {
+            context.waker().wake_by_ref();
+        }
+    }
 }
 
-/// A future: a point of a device is done. Dropping it changes nothing.
+/// The device was not to be had in time.
+fn is_late(error: &Error) -> bool {
+    matches!(error, Error::Busy { .. } | Error::Timeout { .. })
+}
+
+/// A future: a point of a device is done. Dropping it changes nothing. A poll is a call: it waits while another thread has the device
+/// to itself.
 ///
 /// Equivalent to: `cuEventSynchronize`; `vkWaitSemaphores`; `device.poll(PollType::Wait)`.
 #[must_use = "await it, or call `wait`"]
@@ -93,11 +135,11 @@ impl Done {
         self.point
     }
 
-    /// Waits on this thread, at most the device's wait timeout without progress.
+    /// Waits on this thread, at most the device's wait timeout without progress on what was accepted up to the point.
     ///
     /// # Errors
-    /// The device's fault, [`Error::Timeout`].
-    pub fn wait(self) -> Result<()> {
+    /// The device's fault, [`Error::Timeout`]: then it can be waited for again.
+    pub fn wait(&self) -> Result<()> {
         let timeout = self.service.settings.wait_timeout;
         self.wait_for(timeout)
     }
@@ -106,9 +148,12 @@ impl Done {
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
-    pub fn wait_for(self, timeout: Duration) -> Result<()> {
+    pub fn wait_for(&self, timeout: Duration) -> Result<()> {
         let at = Moment::from(self.point);
-        self.service.wait(Some(self.point), timeout, |waker| self.service.poll_moment(at, waker))
+        self.service.wait(self.point, timeout, |waker, deadline| match self.service.poll_moment(at, waker, deadline) {
+            Poll::Ready(Err(error)) if is_late(&error) => Poll::Pending,
+            answer => answer,
+        })
     }
 }
 
@@ -116,7 +161,12 @@ impl Future for Done {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        self.service.poll_moment(self.point.into(), context.waker())
+        let deadline = Deadline::after(self.service.settings.wait_timeout);
+        let answer = self.service.poll_moment(self.point.into(), context.waker(), &deadline);
+        if answer.is_pending() {
+            self.service.poll_again(context);
+        }
+        answer
     }
 }
 
@@ -140,11 +190,11 @@ impl Reading {
         self.point
     }
 
-    /// Waits on this thread, at most the device's wait timeout without progress.
+    /// Waits on this thread, at most the device's wait timeout without progress on what was accepted up to the point.
     ///
     /// # Errors
-    /// The failures that lie on the bytes, the device's fault, [`Error::Timeout`].
-    pub fn wait(self) -> Result<Vec<Bytes>> {
+    /// The failures that lie on the bytes, the device's fault, [`Error::Timeout`]: then it can be waited for again.
+    pub fn wait(&self) -> Result<Vec<Bytes>> {
         let timeout = self.service.settings.wait_timeout;
         self.wait_for(timeout)
     }
@@ -153,8 +203,8 @@ impl Reading {
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
-    pub fn wait_for(self, timeout: Duration) -> Result<Vec<Bytes>> {
-        self.service.wait(Some(self.point), timeout, |waker| self.promise.poll(waker))
+    pub fn wait_for(&self, timeout: Duration) -> Result<Vec<Bytes>> {
+        self.service.wait(self.point, timeout, |waker, _| self.promise.poll(waker))
     }
 }
 
@@ -166,7 +216,11 @@ impl Future for Reading {
             // Nobody else looks at the device. A failure to do so shows in the promise.
             self.service.call("read", |core, _| core.server.progress()).ok();
         }
-        self.promise.poll(context.waker())
+        let answer = self.promise.poll(context.waker());
+        if answer.is_pending() {
+            self.service.poll_again(context);
+        }
+        answer
     }
 }
 
@@ -179,26 +233,40 @@ impl core::fmt::Debug for Reading {
 /// A promise on its way to the server: answered with an error when the entry that carries it is dropped without running.
 pub(crate) struct Owed<T: Clone> {
     promise: Option<Promise<T>>,
-    service: crate::id::ServiceId,
+    shared: Arc<Shared>,
 }
 
 impl<T: Clone> Owed<T> {
-    pub(crate) fn new(promise: &Promise<T>, service: crate::id::ServiceId) -> Self {
-        Self { promise: Some(promise.clone()), service }
+    pub(crate) fn new(promise: &Promise<T>, service: &Service) -> Self {
+        Self { promise: Some(promise.clone()), shared: service.shared.clone() }
     }
 
     /// Hands the promise over: the server now owes it.
     pub(crate) fn hand_over(mut self) -> Promise<T> {
         self.promise.take().unwrap_or_default()
     }
+
+    /// Answers it: nobody will owe it. For inside an entry.
+    pub(crate) fn fail(mut self, error: Error) {
+        self.answer(error);
+    }
+
+    fn answer(&mut self, error: Error) {
+        if let Some(promise) = self.promise.take() {
+            let mut wakers = Wakers::new();
+            promise.fulfil(Err(error), &mut wakers);
+            // The entry is run or dropped with the device held, and is woken when that is released. Where it was never queued
+            // nobody knows the promise but the caller.
+            if !wakers.is_empty() {
+                self.shared.leave_late(|late| late.wakers.append(&mut wakers));
+            }
+        }
+    }
 }
 
 impl<T: Clone> Drop for Owed<T> {
     fn drop(&mut self) {
-        if let Some(promise) = self.promise.take() {
-            let mut wakers = Wakers::new();
-            promise.fulfil(Err(Error::ShutDown { service: self.service }), &mut wakers);
-            wakers.drain(..).for_each(Waker::wake);
-        }
+        let error = self.shared.end_error();
+        self.answer(error);
     }
 }

@@ -3,11 +3,12 @@
 use crate::factory::Factory;
 use crate::test::Test;
 use alloc::sync::Arc;
+use clap::{CommandFactory, Parser};
 use libtest_mimic::Arguments as Libtest;
 use regex::Regex;
 
-/// What `--help` prints before what is passed on.
-pub const HELP: &str = "\
+/// The suite's own arguments.
+const HELP: &str = "\
 The conformance suite: every row of the contract, run against any device.
 
   --backend NAME     run on this backend only; may be given several times
@@ -40,7 +41,7 @@ impl Arguments {
     /// Reads the arguments, the program's name first.
     ///
     /// # Errors
-    /// What is wrong, and what is valid. Arguments of `cargo test` that are wrong end the process with code 2.
+    /// What is wrong, and what is valid.
     pub fn read(
         arguments: impl IntoIterator<Item = String>,
         factories: &[Arc<dyn Factory>],
@@ -66,9 +67,14 @@ impl Arguments {
                 _ => rest.push(argument),
             }
         }
-        let mut libtest = Libtest::from_iter(rest);
+        let mut libtest = Libtest::try_parse_from(rest).map_err(|error| format!("{error}\n{HELP}"))?;
         libtest.test_threads = libtest.test_threads.or(Some(2));
         Ok(Self { backends, row, rows, help, child, libtest })
+    }
+
+    /// The help: the suite's own arguments, then those of `cargo test`.
+    pub fn help() -> String {
+        format!("{HELP}\n{}", Libtest::command().render_help())
     }
 
     /// Whether a row is asked for.

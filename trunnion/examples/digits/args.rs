@@ -10,7 +10,7 @@ use super::reference;
 #[derive(Debug, Parser)]
 #[command(name = "digits", version)]
 pub struct Args {
-    /// The backend to train on; the best there is if not given, or what TRUNNION_BACKEND says
+    /// The backend to train on; if not given, what TRUNNION_BACKEND says, else trunnion.toml, else the best there is
     #[arg(long, value_name = "NAME", value_parser = backend)]
     pub backend: Option<String>,
 

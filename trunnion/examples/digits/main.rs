@@ -35,7 +35,10 @@ fn main() -> ExitCode {
     let mut text = format!("digits: {error}");
     let mut cause = error.source();
     while let Some(error) = cause {
-        text += &format!(": {error}");
+        // Some errors say what caused them themselves.
+        if !text.contains(&error.to_string()) {
+            text += &format!(": {error}");
+        }
         cause = error.source();
     }
     // Where stderr is closed, the exit code has to say it alone.

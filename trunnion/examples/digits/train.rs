@@ -102,47 +102,47 @@ impl Trainer {
             self.step(&order, (step * BATCH) as u32, &own)?;
         }
         let mean = Buffer::<f32>::empty(&self.client, 1)?;
-        self.client.launch(&self.kernels.mean, Grid::x(1), [&*losses, &*mean])?;
+        self.client.launch(&self.kernels.mean, Grid::x(1), [&losses, &mean])?;
         Ok(mean.read()?[0])
     }
 
     /// One training step on the rows at `first` of the order: forward, backward, update.
     fn step(&self, order: &Buffer<u32>, first: u32, losses: &Buffer<f32>) -> Result<()> {
         let Self { client, kernels, batch, weights, gradient, layers, .. } = self;
-        let args = Args::from([&**order, &*self.images, &**batch]).parameters(&first);
-        client.launch(&kernels.gather, batch_grid(BATCH), args)?;
+        let Layers { hidden, logits, .. } = layers;
+        let (logits_gradient, layer_gradient) = (&self.logits_gradient, &self.hidden_layer_gradient);
+        let launch = |kernel, grid, args: Args<'_>| client.launch(kernel, grid, args);
+        launch(&kernels.gather, batch_grid(BATCH), args![order, &self.images, batch; &first])?;
         self.forward(batch, layers)?;
 
-        let (hidden, logits) = (&*layers.hidden, &*layers.logits);
-        let (logits_gradient, layer_gradient) = (&*self.logits_gradient, &*self.hidden_layer_gradient);
-        let args = Args::from([logits, &**order, &*self.labels, &**losses, logits_gradient]).parameters(&first);
-        client.launch(&kernels.loss, batch_grid(BATCH), args)?;
-        client.launch(&kernels.output_gradient, weight_grid(HIDDEN), [hidden, logits_gradient, &gradient.output])?;
-        client.launch(&kernels.output_bias_gradient, Grid::x(1), [logits_gradient, &gradient.output_bias])?;
-        let args = [logits_gradient, &weights.output, hidden, layer_gradient];
-        client.launch(&kernels.hidden_layer_gradient, batch_grid(BATCH), args)?;
-        client.launch(&kernels.hidden_gradient, weight_grid(PIXELS), [&**batch, layer_gradient, &gradient.hidden])?;
-        client.launch(&kernels.hidden_bias_gradient, Grid::x(1), [layer_gradient, &gradient.hidden_bias])?;
-        let args = [&*gradient.all, &*self.velocity.all, &*weights.all];
-        client.launch(&kernels.update, update_grid(Parameters::COUNT), args)?;
+        let args = args![logits, order, &self.labels, losses, logits_gradient; &first];
+        launch(&kernels.loss, batch_grid(BATCH), args)?;
+        launch(&kernels.output_gradient, weight_grid(HIDDEN), args![hidden, logits_gradient, &gradient.output])?;
+        launch(&kernels.output_bias_gradient, Grid::x(1), args![logits_gradient, &gradient.output_bias])?;
+        let args = args![logits_gradient, &weights.output, hidden, layer_gradient];
+        launch(&kernels.hidden_layer_gradient, batch_grid(BATCH), args)?;
+        launch(&kernels.hidden_gradient, weight_grid(PIXELS), args![batch, layer_gradient, &gradient.hidden])?;
+        launch(&kernels.hidden_bias_gradient, Grid::x(1), args![layer_gradient, &gradient.hidden_bias])?;
+        let args = args![&gradient.all, &self.velocity.all, &weights.all];
+        launch(&kernels.update, update_grid(Parameters::COUNT), args)?;
         Ok(())
     }
 
-    fn forward(&self, images: &Handle, layers: &Layers) -> Result<()> {
+    fn forward(&self, images: &Buffer<f32>, layers: &Layers) -> Result<()> {
         let Self { client, kernels, weights, .. } = self;
-        let (hidden, logits) = (&*layers.hidden, &*layers.logits);
-        let grid = batch_grid(layers.rows);
-        client.launch(&kernels.hidden, grid.clone(), [images, &weights.hidden, &weights.hidden_bias, hidden])?;
-        client.launch(&kernels.output, grid, [hidden, &weights.output, &weights.output_bias, logits])?;
+        let Layers { rows, hidden, logits } = layers;
+        let args = args![images, &weights.hidden, &weights.hidden_bias, hidden];
+        client.launch(&kernels.hidden, batch_grid(*rows), args)?;
+        client.launch(&kernels.output, batch_grid(*rows), args![hidden, &weights.output, &weights.output_bias, logits])?;
         Ok(())
     }
 
     /// The digit the network reads in each image of `data`.
     pub fn predict(&self, data: &Dataset) -> Result<Vec<u32>> {
         let layers = Layers::create(&self.client, data.rows())?;
-        self.forward(&*Buffer::from_slice(&self.client, &data.images)?, &layers)?;
+        self.forward(&Buffer::from_slice(&self.client, &data.images)?, &layers)?;
         let digits = Buffer::<u32>::empty(&self.client, data.rows())?;
-        self.client.launch(&self.kernels.predict, batch_grid(layers.rows), [&*layers.logits, &*digits])?;
+        self.client.launch(&self.kernels.predict, batch_grid(layers.rows), args![&layers.logits, &digits])?;
         digits.read()
     }
 

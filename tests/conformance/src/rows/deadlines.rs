@@ -17,6 +17,7 @@ tests! {
     C18 what_was_waited_for_stays_alive;
     C18 the_wait_timeout_of_the_settings_ends_every_call_without_one;
     C18 progress_starts_the_timeout_again;
+    C18 work_of_others_that_comes_later_keeps_nobody_waiting;
     C18 progress_elsewhere_ends_with_the_work;
     C18 the_usual_timeout_is_thirty_seconds;
     C18 an_inline_device_keeps_deadlines_as_well;
@@ -103,32 +104,52 @@ fn the_wait_timeout_of_the_settings_ends_every_call_without_one(cx: &Context) ->
 }
 
 fn progress_starts_the_timeout_again(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let mut gates = Vec::new();
+    for _ in 0..7 {
+        let held = on_new_stream(&client);
+        let gate = cx.gate(&client)?;
+        gate.block(&held)?;
+        gates.push((gate, held));
+    }
+    // The stream of the last gate; what was accepted before it is finished bit by bit.
+    let Some((_, last)) = gates.last() else { return Ok(()) };
+    let point = last.record()?;
+    let limit = Duration::from_millis(600);
+    let opener = std::thread::spawn(move || -> Outcome {
+        for (gate, _) in gates {
+            std::thread::sleep(limit / 3);
+            gate.open()?;
+        }
+        Ok(())
+    });
+    let start = Instant::now();
+    let waited = client.done(point)?.wait_for(limit);
+    let took = start.elapsed();
+    opener.join().map_err(|_| Failure::new("the opener panicked"))??;
+    waited?;
+    ensure!(took > limit * 2, "the work was not held back: {took:?}");
+    Ok(())
+}
+
+fn work_of_others_that_comes_later_keeps_nobody_waiting(cx: &Context) -> Outcome {
     let (client, held, gate) = held(cx)?;
     let point = held.record()?;
     let (stop, stopped) = mpsc::channel::<()>();
     let other = on_new_stream(&client);
-    // The device gets on with other things for three times the timeout; then the gate opens.
     let busy = std::thread::spawn(move || -> Result<()> {
         let bytes = other.empty(64)?;
-        while stopped.recv_timeout(Duration::from_millis(20)).is_err() {
+        while stopped.recv_timeout(Duration::from_millis(5)).is_err() {
             other.fill(&bytes, &[1])?;
             other.sync()?.wait()?;
         }
         Ok(())
     });
-    let limit = Duration::from_millis(500);
-    let opener = std::thread::spawn(move || {
-        std::thread::sleep(limit * 3);
-        gate.open()
-    });
-    let start = Instant::now();
-    let waited = client.done(point)?.wait_for(limit);
-    let took = start.elapsed();
+    let outcome = timed_out("done", SHORT, || client.done(point)?.wait_for(SHORT));
     stop.send(()).ok();
-    opener.join().map_err(|_| Failure::new("the opener panicked"))??;
     busy.join().map_err(|_| Failure::new("the busy thread panicked"))??;
-    waited?;
-    ensure!(took > limit * 2, "the work was not held back: {took:?}");
+    ensure_eq!(outcome?, Some(point));
+    gate.open()?;
     Ok(())
 }
 
