@@ -38,7 +38,8 @@ pub unsafe trait Driver: Send + Sized + 'static {
     /// Equivalent to: a `CUstream`; a timeline semaphore and a command buffer; a `wgpu::CommandEncoder`.
     type Stream: Send + 'static;
 
-    /// A compiled kernel.
+    /// A compiled kernel. It may be dropped while operations encoded with it are unfinished: a driver whose API forbids that keeps
+    /// what it needs until they are.
     ///
     /// Equivalent to: a `CUfunction`; a `VkPipeline`; a `wgpu::ComputePipeline`.
     type Code: Send + Sync + 'static;

@@ -29,6 +29,7 @@ fn run(case: &str, function: Option<&str>, count: u64) -> Result<i64, Box<dyn Er
     }
     let text = std::fs::read_to_string(&output)?;
     std::fs::remove_file(&output)?;
-    let total = text.lines().filter_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: "))).next_back();
+    let total =
+        text.lines().filter_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: "))).next_back();
     Ok(total.ok_or("callgrind wrote no total")?.trim().parse()?)
 }

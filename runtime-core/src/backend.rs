@@ -48,7 +48,10 @@ pub fn register(backend: Arc<dyn Backend>) -> Result<()> {
     let mut known = BACKENDS.write();
     let name = backend.name();
     if known.iter().any(|b| b.name() == name) {
-        return Err(Error::BackendUnavailable { backend: name, why: "a backend of this name is registered already".into() });
+        return Err(Error::BackendUnavailable {
+            backend: name,
+            why: "a backend of this name is registered already".into(),
+        });
     }
     known.push(backend);
     Ok(())

@@ -5,10 +5,10 @@
 use crate::elem::ElemType;
 use crate::id::{BackendName, DeviceId, MemoryId, ServiceId};
 use crate::timeline::{Moment, Point};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use alloc::borrow::Cow;
 use core::ops::Range;
 use core::time::Duration;
 
@@ -87,7 +87,9 @@ pub enum Error {
         why: Text,
     },
     /// A grid over the device's limit.
-    #[error("{requested} workgroups on axis {axis}, the device takes {limit}; `Grid::spread` splits a count over the axes")]
+    #[error(
+        "{requested} workgroups on axis {axis}, the device takes {limit}; `Grid::spread` splits a count over the axes"
+    )]
     GridTooLarge {
         /// The axis: x, y or z.
         axis: char,
@@ -621,7 +623,9 @@ struct DisplayKnown<'a>(&'a [String]);
 impl core::fmt::Display for DisplayKnown<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.0 {
-            [] => f.write_str("none is registered: `trunnion` registers those it is built with when a device is opened through it"),
+            [] => f.write_str(
+                "none is registered: `trunnion` registers those it is built with when a device is opened through it",
+            ),
             known => write!(f, "there are: {}", known.join(", ")),
         }
     }

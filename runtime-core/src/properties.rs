@@ -56,7 +56,13 @@ pub struct DeviceInfo {
 
 impl DeviceInfo {
     /// A description without details.
-    pub fn new(device: DeviceId, kind: DeviceKind, adapter: impl Into<String>, driver: impl Into<String>, api: impl Into<String>) -> Self {
+    pub fn new(
+        device: DeviceId,
+        kind: DeviceKind,
+        adapter: impl Into<String>,
+        driver: impl Into<String>,
+        api: impl Into<String>,
+    ) -> Self {
         Self { device, adapter: adapter.into(), kind, driver: driver.into(), api: api.into(), details: Vec::new() }
     }
 

@@ -134,7 +134,18 @@ impl fmt::Display for MemoryReport {
         writeln!(
             f,
             "{:<12} {:<10} {:>6} {:>11} {:>11} {:>11} {:>11} {:>11} {:>5} {:>11} {:>9} {:>6}",
-            "pool", "kind", "allocs", "live", "padding", "free", "reserved", "largest", "pages", "peak live", "reused", "grown"
+            "pool",
+            "kind",
+            "allocs",
+            "live",
+            "padding",
+            "free",
+            "reserved",
+            "largest",
+            "pages",
+            "peak live",
+            "reused",
+            "grown"
         )?;
         let total = self.total();
         for (pool, kind) in self.pools.iter().map(|p| (p, Some(p.kind))).chain([(&total, None)]) {

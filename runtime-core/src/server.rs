@@ -134,6 +134,11 @@ pub trait Server: Send + 'static {
     /// [`Error::Compile`], or the device's fault.
     fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds) -> Result<()>;
 
+    /// Nobody holds the kernel of this slot any more: what was compiled for it goes, and the slot will be another kernel's.
+    ///
+    /// Equivalent to: `cuModuleUnload`; `vkDestroyPipeline`.
+    fn retire_kernel(&mut self, _slot: u32) {}
+
     /// What the cache of compiled code did.
     fn compile_statistics(&self) -> CompileStatistics {
         CompileStatistics::default()
@@ -264,7 +269,11 @@ impl Pattern {
     /// [`Error::WrongLength`] unless there are 1, 2, 4, 8 or 16.
     pub fn new(bytes: &[u8]) -> Result<Self> {
         if !bytes.len().is_power_of_two() || bytes.len() > 16 {
-            return Err(Error::WrongLength { what: "fill pattern (1, 2, 4, 8 or 16 bytes)".into(), got: bytes.len() as u64, expected: 16 });
+            return Err(Error::WrongLength {
+                what: "fill pattern (1, 2, 4, 8 or 16 bytes)".into(),
+                got: bytes.len() as u64,
+                expected: 16,
+            });
         }
         let mut pattern = Self { bytes: [0; 16], length: bytes.len() as u8 };
         pattern.bytes[..bytes.len()].copy_from_slice(bytes);

@@ -82,6 +82,13 @@ impl<C> CodeCache<C> {
         &self.statistics
     }
 
+    /// The slot will be another kernel's.
+    pub(super) fn retire(&mut self, slot: u32) {
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
+            *slot = Slot { name: None, codes: [const { None }; MODES] };
+        }
+    }
+
     /// Drops all code.
     pub(super) fn clear(&mut self) {
         self.slots.clear();

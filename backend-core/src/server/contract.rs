@@ -144,6 +144,10 @@ impl<D: Driver> Server for DriverServer<D> {
         }
     }
 
+    fn retire_kernel(&mut self, slot: u32) {
+        self.code.retire(slot);
+    }
+
     fn compile_statistics(&self) -> CompileStatistics {
         self.code.statistics().clone()
     }

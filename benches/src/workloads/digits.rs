@@ -43,7 +43,8 @@ pub fn epoch(run: &mut Run) -> Result<(), Box<dyn Error>> {
     });
     // Threads do not pay for matrices as small as these on every machine; the better peer counts.
     let name = format!("plain Rust on {threads} threads");
-    let peer = if median(&one) < median(&together) { ("plain Rust on 1 thread", one) } else { (name.as_str(), together) };
+    let peer =
+        if median(&one) < median(&together) { ("plain Rust on 1 thread", one) } else { (name.as_str(), together) };
     run.report(Case { case: "eager", ours, unit: "ms", peer: Some(peer), target: Some(1.3) });
     Ok(())
 }
@@ -180,7 +181,13 @@ impl<'a> Team<'a> {
                 reference::matmul(hidden, w2, logits, HIDDEN);
                 reference::add_bias(logits, b2);
                 let logits_gradient = self.logits_gradient.part(rows_of(CLASSES));
-                reference::softmax_cross_entropy(logits, &labels, self.losses.part(batch.clone()), logits_gradient, BATCH);
+                reference::softmax_cross_entropy(
+                    logits,
+                    &labels,
+                    self.losses.part(batch.clone()),
+                    logits_gradient,
+                    BATCH,
+                );
                 let hidden_gradient = self.hidden_gradient.part(rows_of(HIDDEN));
                 reference::matmul_transposed_right(logits_gradient, w2, hidden_gradient, CLASSES);
                 reference::relu_gradient(hidden_gradient, hidden);

@@ -47,7 +47,12 @@ impl Fixture {
 
 /// Apart, so that callgrind can count what happens inside.
 #[inline(never)]
-fn launch_as_a_program_does(client: &Client, kernel: &KernelHandle, buffers: [&Handle; 4], numbers: &[u32; 4]) -> CoreResult<()> {
+fn launch_as_a_program_does(
+    client: &Client,
+    kernel: &KernelHandle,
+    buffers: [&Handle; 4],
+    numbers: &[u32; 4],
+) -> CoreResult<()> {
     client.launch(kernel, Grid::Static(8, 1, 1), (buffers, numbers)).map(|_| ())
 }
 
@@ -76,7 +81,13 @@ pub fn launch(run: &mut Run) -> Result<(), Box<dyn Error>> {
 
     let inside = Some("launch_as_a_program_does");
     let caller = callgrind::instructions("launch-caller", inside, 400, 2_400)?;
-    run.report(Case { case: "caller-instructions", ours: vec![caller], unit: "instructions", peer: None, target: Some(400.0) });
+    run.report(Case {
+        case: "caller-instructions",
+        ours: vec![caller],
+        unit: "instructions",
+        peer: None,
+        target: Some(400.0),
+    });
     // Without a runner thread, so that nothing else is counted; what the caller does there is taken off.
     let both = callgrind::instructions("launch-both", None, 400, 2_400)?;
     let caller = callgrind::instructions("launch-both", inside, 400, 2_400)?;
@@ -104,7 +115,11 @@ pub fn counted_nothing(count: usize) -> Result<(), Box<dyn Error>> {
     })
 }
 
-fn counted(execution: Execution, count: usize, launch: fn(&Fixture, usize) -> CoreResult<()>) -> Result<(), Box<dyn Error>> {
+fn counted(
+    execution: Execution,
+    count: usize,
+    launch: fn(&Fixture, usize) -> CoreResult<()>,
+) -> Result<(), Box<dyn Error>> {
     let fixture = Arc::new(Fixture::new(0, execution)?);
     for first in (0..count).step_by(BURST_LENGTH) {
         let inside = fixture.clone();

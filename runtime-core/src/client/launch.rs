@@ -14,7 +14,8 @@ use smallvec::SmallVec;
 
 impl Client {
     /// Checks a kernel against the device, reading its interface from the source where that can be read. Kernels with the same id are
-    /// prepared once. Nothing is compiled yet.
+    /// prepared once. Nothing is compiled yet. Kernels known by their content are kept as long as the device; a function that nobody
+    /// holds, and what it captured, goes when a few hundred others were prepared after it.
     ///
     /// # Errors
     /// [`Error::NoSource`], [`Error::TooManyResources`], [`Error::InvalidKernel`]; [`Error::Compile`] where reading the source shows it.
@@ -110,7 +111,14 @@ impl Client {
         })
     }
 
-    fn launch_as(&self, kernel: &KernelHandle, grid: Grid, buffers: &[&Handle], parameters: &[u8], bounds: Bounds) -> Result<Point> {
+    fn launch_as(
+        &self,
+        kernel: &KernelHandle,
+        grid: Grid,
+        buffers: &[&Handle],
+        parameters: &[u8],
+        bounds: Bounds,
+    ) -> Result<Point> {
         self.check_shape(kernel, &grid, buffers.len(), parameters.len())?;
         let bounds = self.bounds(bounds);
         // Nearly every launch has a few buffers and short parameters: in a form of its own size it moves no byte it does not need.
@@ -182,7 +190,11 @@ impl Client {
         }
         let interface = kernel.interface();
         if buffers != interface.buffers.len() {
-            return Err(Error::BufferCount { kernel: kernel.name().into(), got: buffers, expected: interface.buffers.len() });
+            return Err(Error::BufferCount {
+                kernel: kernel.name().into(),
+                got: buffers,
+                expected: interface.buffers.len(),
+            });
         }
         if parameters != interface.parameters as usize {
             let (kernel, expected) = (kernel.name().into(), interface.parameters as usize);
@@ -233,14 +245,27 @@ impl Client {
         }
         for &written in kernel.written() {
             let overlaps = |other: &usize| *other != written && buffers[*other].overlap(buffers[written]);
-            if let Some(other) = (0..buffers.len()).find(|other| overlaps(other) && !may_overlap(kernel, *other, written)) {
-                return Err(Error::Overlap { what: kernel.name().into(), first: other.min(written), second: other.max(written) });
+            if let Some(other) =
+                (0..buffers.len()).find(|other| overlaps(other) && !may_overlap(kernel, *other, written))
+            {
+                return Err(Error::Overlap {
+                    what: kernel.name().into(),
+                    first: other.min(written),
+                    second: other.max(written),
+                });
             }
         }
         for &(index, part) in kernel.covering() {
             if !covers(grid, part, buffers[index]) {
-                let why = alloc::format!("replaced whole as declared, {part} bytes by each workgroup, they need a larger grid than {grid:?}");
-                return Err(Error::BufferSize { kernel: kernel.name().into(), index, got: buffers[index].size_in_used(), why });
+                let why = alloc::format!(
+                    "replaced whole as declared, {part} bytes by each workgroup, they need a larger grid than {grid:?}"
+                );
+                return Err(Error::BufferSize {
+                    kernel: kernel.name().into(),
+                    index,
+                    got: buffers[index].size_in_used(),
+                    why,
+                });
             }
         }
         Ok(())

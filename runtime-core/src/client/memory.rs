@@ -141,7 +141,9 @@ impl Client {
     /// As for [`create_tensors`](Self::create_tensors).
     pub fn create_tensors_from_slices(&self, tensors: &[(TensorDescriptor, &[u8])]) -> Result<Vec<MemoryLayout>> {
         tensors.iter().try_for_each(|(tensor, data)| check_dense(tensor, data.len()))?;
-        self.create_tensors(tensors.iter().map(|(tensor, data)| (tensor.clone(), Bytes::copy_from_slice(data))).collect())
+        self.create_tensors(
+            tensors.iter().map(|(tensor, data)| (tensor.clone(), Bytes::copy_from_slice(data))).collect(),
+        )
     }
 
     fn write_layout(&self, tensor: &TensorDescriptor, layout: &MemoryLayout, data: Bytes) -> Result<()> {
@@ -155,7 +157,12 @@ impl Client {
     /// Until the window closes, allocations of this client's stream are made in this mode. Windows nest; the innermost counts.
     pub fn allocation_mode(&self, mode: AllocationMode) -> AllocationWindow {
         let stream = self.stream();
-        AllocationWindow { number: self.service.open_mode(stream, mode), service: self.service.clone(), stream, open: true }
+        AllocationWindow {
+            number: self.service.open_mode(stream, mode),
+            service: self.service.clone(),
+            stream,
+            open: true,
+        }
     }
 
     /// Runs `task` with persistent allocations: exact fit, never trimmed while they are in use.

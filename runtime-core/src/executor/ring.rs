@@ -240,7 +240,11 @@ impl<T> Ring<T> {
     /// # Safety
     /// The claim is one of this ring's, of [`Ring::length::<F>`](Self::length) bytes, and [`Ring::fits::<F>`](Self::fits).
     #[inline(always)]
-    pub(super) unsafe fn publish<F: FnOnce(&mut T, u64) + Send + 'static>(&self, claim: Claim, make: impl FnOnce() -> F) {
+    pub(super) unsafe fn publish<F: FnOnce(&mut T, u64) + Send + 'static>(
+        &self,
+        claim: Claim,
+        make: impl FnOnce() -> F,
+    ) {
         let length = const { Self::length::<F>() };
         let unmade = Unmade { ring: self, position: claim.position, length };
         #[cfg(loom)]

@@ -59,7 +59,9 @@ impl Block {
     fn last_handle_dropped(&'static self) {
         let list = LISTS.get(self.list.load(Ordering::Relaxed));
         match list {
-            Some(list) if list.owner.load(Ordering::Acquire) == self.service.load(Ordering::Relaxed) => slab::push(&list.head, self),
+            Some(list) if list.owner.load(Ordering::Acquire) == self.service.load(Ordering::Relaxed) => {
+                slab::push(&list.head, self)
+            }
             // The server is gone, and its memory with it.
             _ => BLOCKS.give(self),
         }
@@ -332,7 +334,14 @@ mod tests {
         assert_eq!(a.offset_start(16).unwrap().size_in_used(), 0);
         assert_eq!(a.offset_start(4).unwrap().offset_end(5).unwrap().range(), 4..11);
         let reversed = Range { start: 8, end: 4 };
-        for bad in [a.offset_start(17), a.offset_end(17), a.slice(reversed), a.slice(..17), a.slice(..=u64::MAX), a.slice(u64::MAX..)] {
+        for bad in [
+            a.offset_start(17),
+            a.offset_end(17),
+            a.slice(reversed),
+            a.slice(..17),
+            a.slice(..=u64::MAX),
+            a.slice(u64::MAX..),
+        ] {
             assert!(matches!(bad, Err(Error::OutOfRange { size: 16, .. })), "{bad:?}");
         }
     }

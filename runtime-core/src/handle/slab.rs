@@ -56,7 +56,8 @@ impl<T: Slot> Slab<T> {
                 return None;
             }
             let (first, count) = ((1u64 << (FIRST_LOG + *chunks)) - (1 << FIRST_LOG), 1u64 << (FIRST_LOG + *chunks));
-            let made = self.chunks[*chunks as usize].call_once(|| (first..first + count).map(|i| T::new(i as u32)).collect());
+            let made =
+                self.chunks[*chunks as usize].call_once(|| (first..first + count).map(|i| T::new(i as u32)).collect());
             *chunks += 1;
             made.iter().rev().for_each(|slot| self.give(slot));
         }

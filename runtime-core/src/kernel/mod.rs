@@ -6,19 +6,23 @@
 mod arguments;
 mod interface;
 mod source;
+mod table;
 mod workgroup;
 
 pub use arguments::{Args, Arguments, INLINE_BUFFERS, MAX_PARAMETERS};
 pub use interface::{BufferInterface, HostUse, Interface};
 pub use source::{HostFunction, Source, SourceKernel};
+pub(crate) use table::KernelTable;
 pub use workgroup::{HostBindings, Workgroup};
+
+use table::Slot;
 
 use crate::access::Access;
 use crate::error::{Error, Resource, Result, SourceForm};
 use crate::id::ServiceId;
 use crate::properties::{DeviceProperties, Limits, Target};
 use alloc::string::{String, ToString};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -54,6 +58,11 @@ impl KernelId {
     pub fn unique() -> Self {
         static NEXT: crate::sync::AtomicU64 = crate::sync::AtomicU64::new(1);
         Self(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Whether it was made by [`unique`](Self::unique). An id made [`of`](Self::of) content is taken for one in 2^64 cases.
+    pub fn is_unique(self) -> bool {
+        self.0 >> 64 == 0
     }
 }
 
@@ -121,7 +130,7 @@ struct Prepared {
     covering: Vec<(usize, u64)>,
     workgroup: [u32; 3],
     service: ServiceId,
-    slot: u32,
+    slot: Slot,
 }
 
 impl KernelHandle {
@@ -170,12 +179,13 @@ impl KernelHandle {
         self.0.service
     }
 
-    /// Its place among the kernels of its server, dense from 0: tables of compiled code may be indexed by it.
+    /// Its place among the kernels of its server, dense from 0: tables of compiled code may be indexed by it. It belongs to another
+    /// kernel once the server was told to [retire](crate::server::Server::retire_kernel) it.
     pub fn slot(&self) -> u32 {
-        self.0.slot
+        self.0.slot.index
     }
 
-    /// Checks a kernel against a device; what is answered makes the handle with its slot.
+    /// Checks a kernel against a device; what is answered makes the handle with its slot. For whoever runs a server without a client.
     ///
     /// # Errors
     /// [`Error::NoSource`], [`Error::TooManyResources`], [`Error::InvalidKernel`], or what the reader answers.
@@ -185,6 +195,16 @@ impl KernelHandle {
         reader: &dyn KernelReader,
         service: ServiceId,
     ) -> Result<impl FnOnce(u32) -> Self + use<>> {
+        let checked = Self::check(kernel, properties, reader, service)?;
+        Ok(move |index| checked(Slot { index, table: Weak::new() }))
+    }
+
+    fn check(
+        kernel: Arc<dyn Kernel>,
+        properties: &DeviceProperties,
+        reader: &dyn KernelReader,
+        service: ServiceId,
+    ) -> Result<impl FnOnce(Slot) -> Self + use<>> {
         let name = kernel.name().to_string();
         let target = Target { properties, takes: reader.takes() };
         let source = kernel.source(&target).filter(|source| reader.takes().contains(&source.form()));
@@ -201,7 +221,9 @@ impl KernelHandle {
             _ => None,
         };
         let covering = interface.buffers.iter().enumerate().filter_map(part).collect();
-        Ok(move |slot| Self(Arc::new(Prepared { kernel, name, source, interface, written, covering, workgroup, service, slot })))
+        Ok(move |slot| {
+            Self(Arc::new(Prepared { kernel, name, source, interface, written, covering, workgroup, service, slot }))
+        })
     }
 }
 
@@ -213,7 +235,10 @@ impl fmt::Debug for KernelHandle {
 
 fn check_resources(name: &str, workgroup: [u32; 3], interface: &Interface, limits: &Limits) -> Result<()> {
     if workgroup.contains(&0) {
-        return Err(Error::InvalidKernel { kernel: name.into(), why: alloc::format!("workgroup size {workgroup:?} has a zero") });
+        return Err(Error::InvalidKernel {
+            kernel: name.into(),
+            why: alloc::format!("workgroup size {workgroup:?} has a zero"),
+        });
     }
     if let Some(index) = interface.buffers.iter().position(|b| !b.host.fits(b.access)) {
         let BufferInterface { access, host, .. } = interface.buffers[index];
@@ -226,7 +251,11 @@ fn check_resources(name: &str, workgroup: [u32; 3], interface: &Interface, limit
         (Resource::Invocations, invocations, u64::from(limits.max_invocations)),
         (Resource::SharedMemory, u64::from(interface.shared), u64::from(limits.max_shared)),
         (Resource::Buffers, interface.buffers.len() as u64, u64::from(limits.max_buffers)),
-        (Resource::Parameters, u64::from(interface.parameters), u64::from(limits.max_parameters).min(MAX_PARAMETERS as u64)),
+        (
+            Resource::Parameters,
+            u64::from(interface.parameters),
+            u64::from(limits.max_parameters).min(MAX_PARAMETERS as u64),
+        ),
     ]);
     for (resource, requested, max) in asked {
         if requested > max {

@@ -26,7 +26,8 @@ enum Form {
 }
 
 impl Source {
-    /// A Rust function over a workgroup. Safe: it reaches buffers only through checked views.
+    /// A Rust function over a workgroup. Safe: it reaches buffers only through checked views. It should not capture a client of the
+    /// device that runs it: the two would keep each other until the device is shut down.
     pub fn host(function: impl Fn(&Workgroup<'_>) -> Result<(), KernelFault> + Send + Sync + 'static) -> Self {
         Self(Form::Host(Arc::new(function)))
     }
@@ -146,7 +147,8 @@ pub struct SourceKernel {
 impl SourceKernel {
     /// A kernel without a source yet, with workgroups of one invocation.
     pub fn new(name: impl Into<String>, interface: Interface) -> Self {
-        let mut kernel = Self { name: name.into(), id: KernelId::unique(), workgroup: [1; 3], interface, sources: Vec::new() };
+        let mut kernel =
+            Self { name: name.into(), id: KernelId::unique(), workgroup: [1; 3], interface, sources: Vec::new() };
         kernel.identify();
         kernel
     }

@@ -124,7 +124,11 @@ impl<'a> Workgroup<'a> {
         let bytes = |index: usize| (index as u64).checked_mul(size_of::<T>() as u64);
         match (bytes(range.start), bytes(range.end)) {
             (Some(start), Some(end)) if start <= end => cast_mut("a claim", self.bindings.claim(binding, start..end)?),
-            _ => Err(KernelFault::OutOfBounds { binding, range: range.start as u64..range.end as u64, size: self.bindings.size(binding)? }),
+            _ => Err(KernelFault::OutOfBounds {
+                binding,
+                range: range.start as u64..range.end as u64,
+                size: self.bindings.size(binding)?,
+            }),
         }
     }
 

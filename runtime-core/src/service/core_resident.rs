@@ -60,6 +60,8 @@ impl Resident for Core {
 
     fn leave(&mut self) -> Wakers {
         self.free_dropped();
+        let Self { server, shared } = self;
+        shared.kernels.retire(|slot| server.retire_kernel(slot));
         self.note_fault();
         let late = self.shared.take_late();
         let Some(mut late) = late else { return self.server.leave() };

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::executor::{CallError, Config, Executor, Reservation, SubmitError, Wakers};
 use crate::handle::Handles;
 use crate::id::{DeviceId, ServiceId, StreamId};
-use crate::kernel::{Kernel, KernelHandle, KernelId, KernelReader};
+use crate::kernel::{Kernel, KernelHandle, KernelReader, KernelTable};
 use crate::platform::Deadline;
 use crate::properties::{DeviceProperties, Features, Limits, TargetProperties};
 use crate::server::Opened;
@@ -51,7 +51,6 @@ pub(crate) struct Service {
     pub(crate) executor: Executor<Core>,
     pub(crate) shared: Arc<Shared>,
     reader: Arc<dyn KernelReader>,
-    kernels: spin::Mutex<HashMap<KernelId, KernelHandle>>,
     modes: spin::Mutex<HashMap<StreamId, OpenModes>>,
     modes_open: AtomicUsize,
 }
@@ -60,6 +59,7 @@ pub(crate) struct Service {
 pub(crate) struct Shared {
     service: ServiceId,
     pub(crate) handles: Handles,
+    kernels: Arc<KernelTable>,
     /// Whether calls are refused: the device is lost or shut down.
     ended: AtomicBool,
     /// Why, once `ended`.
@@ -111,6 +111,7 @@ impl Service {
         let shared = Arc::new(Shared {
             service: id,
             handles,
+            kernels: Arc::default(),
             ended: AtomicBool::new(false),
             fault: spin::Once::new(),
             late: spin::Mutex::default(),
@@ -143,7 +144,6 @@ impl Service {
             executor,
             shared,
             reader,
-            kernels: spin::Mutex::default(),
             modes: spin::Mutex::default(),
             modes_open: AtomicUsize::new(0),
         };
@@ -267,26 +267,12 @@ impl Service {
 
     /// The handle of a kernel: the one it was prepared as before, else a new one.
     pub(crate) fn prepare(&self, kernel: Arc<dyn Kernel>) -> Result<KernelHandle> {
-        let id = kernel.id();
-        if let Some(known) = self.kernels.lock().get(&id) {
-            return Ok(known.clone());
-        }
-        // Reading a source may take long, so it is done without the lock; of two threads that do it at once, one is heard.
-        let in_slot = KernelHandle::prepare(kernel, &self.properties, &*self.reader, self.id)?;
-        let mut kernels = self.kernels.lock();
-        if let Some(known) = kernels.get(&id) {
-            return Ok(known.clone());
-        }
-        let prepared = in_slot(kernels.len() as u32);
-        kernels.insert(id, prepared.clone());
-        Ok(prepared)
+        self.shared.kernels.prepare(kernel, &self.properties, &*self.reader, self.id)
     }
 
-    /// Every kernel prepared so far.
+    /// Every kernel that can be launched now.
     pub(crate) fn prepared(&self) -> Vec<KernelHandle> {
-        let mut all: Vec<_> = self.kernels.lock().values().cloned().collect();
-        all.sort_by_key(KernelHandle::slot);
-        all
+        self.shared.kernels.prepared()
     }
 
     /// How allocations of a stream are made now.

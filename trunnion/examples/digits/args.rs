@@ -44,8 +44,7 @@ fn epochs(text: &str) -> Result<u32, String> {
 }
 
 fn seed(text: &str) -> Result<u64, String> {
-    text.parse()
-        .map_err(|_| format!("valid is a whole number from 0 to {}", u64::MAX))
+    text.parse().map_err(|_| format!("valid is a whole number from 0 to {}", u64::MAX))
 }
 
 #[cfg(test)]
@@ -79,11 +78,7 @@ mod tests {
             ("--epochs", "-3", "from 1 to 1000"),
             ("--epochs", "many", "from 1 to 1000"),
             ("--seed", "-1", "from 0 to 18446744073709551615"),
-            (
-                "--seed",
-                "18446744073709551616",
-                "from 0 to 18446744073709551615",
-            ),
+            ("--seed", "18446744073709551616", "from 0 to 18446744073709551615"),
             ("--backend", "abacus", "valid is host"),
         ] {
             let error = parse(&[option, value]).unwrap_err();

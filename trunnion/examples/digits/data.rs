@@ -56,11 +56,7 @@ impl Dataset {
     pub fn partition(&self, chosen: impl Fn(usize) -> bool) -> (Dataset, Dataset) {
         let (mut picked, mut others) = (Dataset::default(), Dataset::default());
         for row in 0..self.rows() {
-            let side = if chosen(row) {
-                &mut picked
-            } else {
-                &mut others
-            };
+            let side = if chosen(row) { &mut picked } else { &mut others };
             side.push(self.image(row), self.labels[row]);
         }
         (picked, others)
@@ -84,12 +80,7 @@ pub enum DataError {
     /// A row has another number of columns than 65.
     Columns { row: usize, found: usize },
     /// A field is no whole number from 0 to `limit`.
-    Value {
-        row: usize,
-        column: usize,
-        found: String,
-        limit: u32,
-    },
+    Value { row: usize, column: usize, found: String, limit: u32 },
     /// The file has another number of rows than 1,797.
     Rows { found: usize },
 }
@@ -99,17 +90,9 @@ impl fmt::Display for DataError {
         match self {
             Self::Decode(_) => write!(f, "the digits do not decode as gzipped text"),
             Self::Columns { row, found } => {
-                write!(
-                    f,
-                    "row {row} of the digits has {found} columns; {COLUMNS} are expected"
-                )
+                write!(f, "row {row} of the digits has {found} columns; {COLUMNS} are expected")
             }
-            Self::Value {
-                row,
-                column,
-                found,
-                limit,
-            } => write!(
+            Self::Value { row, column, found, limit } => write!(
                 f,
                 "row {row}, column {column} of the digits is {found:?}; expected is a whole number from 0 to {limit}"
             ),
@@ -135,9 +118,7 @@ pub fn load() -> Result<Split, DataError> {
 
 fn decode(file: &[u8]) -> Result<Dataset, DataError> {
     let mut text = String::new();
-    GzDecoder::new(file)
-        .read_to_string(&mut text)
-        .map_err(DataError::Decode)?;
+    GzDecoder::new(file).read_to_string(&mut text).map_err(DataError::Decode)?;
     parse(&text)
 }
 
@@ -150,21 +131,12 @@ fn parse(text: &str) -> Result<Dataset, DataError> {
         }
         for (column, field) in line.split(',').enumerate() {
             let is_label = column == PIXELS;
-            let limit = if is_label {
-                CLASSES as u32 - 1
-            } else {
-                BRIGHTEST
-            };
+            let limit = if is_label { CLASSES as u32 - 1 } else { BRIGHTEST };
             match field.parse::<u32>() {
                 Ok(value) if value <= limit && is_label => data.labels.push(value),
                 Ok(value) if value <= limit => data.images.push(value as f32 / BRIGHTEST as f32),
                 _ => {
-                    return Err(DataError::Value {
-                        row,
-                        column,
-                        found: field.into(),
-                        limit,
-                    });
+                    return Err(DataError::Value { row, column, found: field.into(), limit });
                 }
             }
         }
@@ -239,11 +211,7 @@ mod tests {
         let all = decode(FILE).unwrap();
         let Split { train, test } = load().unwrap();
         for row in 0..ROWS {
-            let (set, place) = if row % 5 == 4 {
-                (&test, row / 5)
-            } else {
-                (&train, row / 5 * 4 + row % 5)
-            };
+            let (set, place) = if row % 5 == 4 { (&test, row / 5) } else { (&train, row / 5 * 4 + row % 5) };
             assert_eq!(set.image(place), all.image(row), "row {row}");
             assert_eq!(set.labels[place], all.labels[row], "row {row}");
         }
@@ -254,27 +222,14 @@ mod tests {
         assert!(matches!(decode(b"no gzip"), Err(DataError::Decode(_))));
         assert!(matches!(decode(&FILE[..1000]), Err(DataError::Decode(_))));
         assert!(matches!(parse(&rows(3)), Err(DataError::Rows { found: 3 })));
-        assert!(matches!(
-            parse("1,2,3"),
-            Err(DataError::Columns { row: 0, found: 3 })
-        ));
+        assert!(matches!(parse("1,2,3"), Err(DataError::Columns { row: 0, found: 3 })));
         assert!(parse(&rows(ROWS)).is_ok());
         for (from, to, told) in [
-            (
-                "16,7\n",
-                "17,7\n",
-                "column 63 of the digits is \"17\"; expected is a whole number from 0 to 16",
-            ),
+            ("16,7\n", "17,7\n", "column 63 of the digits is \"17\"; expected is a whole number from 0 to 16"),
             ("16,7\n", "x,7\n", "is \"x\""),
-            (
-                ",7\n",
-                ",10\n",
-                "column 64 of the digits is \"10\"; expected is a whole number from 0 to 9",
-            ),
+            (",7\n", ",10\n", "column 64 of the digits is \"10\"; expected is a whole number from 0 to 9"),
         ] {
-            let error = parse(&rows(ROWS).replacen(from, to, 1))
-                .unwrap_err()
-                .to_string();
+            let error = parse(&rows(ROWS).replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(told), "{error}");
         }
     }

@@ -97,9 +97,7 @@ mod tests {
 
     #[test]
     fn every_letter_stays_in_its_cell_and_looks_like_no_other() {
-        let letters: Vec<char> = (' '..='~')
-            .filter(|&letter| glyph(letter).is_some())
-            .collect();
+        let letters: Vec<char> = (' '..='~').filter(|&letter| glyph(letter).is_some()).collect();
         assert!(letters.len() > 45);
         for (place, letter) in letters.iter().enumerate() {
             let (rows, drop) = glyph(*letter).unwrap();
@@ -113,14 +111,8 @@ mod tests {
     #[test]
     fn dots_lie_within_the_width_and_unknown_letters_are_boxes() {
         assert_eq!((width(""), width("a"), width("ab")), (0, 5, 11));
-        assert!(
-            dots("digits (1)")
-                .all(|(x, y)| (0..width("digits (1)")).contains(&x) && (0..9).contains(&y))
-        );
-        assert_eq!(
-            dots("-").collect::<Vec<_>>(),
-            [(0, 3), (1, 3), (2, 3), (3, 3), (4, 3)]
-        );
+        assert!(dots("digits (1)").all(|(x, y)| (0..width("digits (1)")).contains(&x) && (0..9).contains(&y)));
+        assert_eq!(dots("-").collect::<Vec<_>>(), [(0, 3), (1, 3), (2, 3), (3, 3), (4, 3)]);
         assert!(dots("-~").filter(|dot| dot.0 >= 6).count() == 20);
         assert!(covers("digits 0.97") && !covers("~"));
     }

@@ -82,7 +82,11 @@ impl Kernels {
             output_gradient: kernel("output_gradient", reads(2).overwrite(rows_of(WEIGHT_ROWS, CLASSES)), |group| {
                 weight_gradient(group, HIDDEN)
             })?,
-            output_bias_gradient: kernel("output_bias_gradient", reads(1).overwrite(rows_of(1, CLASSES)), bias_gradient)?,
+            output_bias_gradient: kernel(
+                "output_bias_gradient",
+                reads(1).overwrite(rows_of(1, CLASSES)),
+                bias_gradient,
+            )?,
             hidden_layer_gradient: kernel(
                 "hidden_layer_gradient",
                 reads(3).overwrite(rows_of(ROWS, HIDDEN)),
@@ -91,7 +95,11 @@ impl Kernels {
             hidden_gradient: kernel("hidden_gradient", reads(2).overwrite(rows_of(WEIGHT_ROWS, HIDDEN)), |group| {
                 weight_gradient(group, PIXELS)
             })?,
-            hidden_bias_gradient: kernel("hidden_bias_gradient", reads(1).overwrite(rows_of(1, HIDDEN)), bias_gradient)?,
+            hidden_bias_gradient: kernel(
+                "hidden_bias_gradient",
+                reads(1).overwrite(rows_of(1, HIDDEN)),
+                bias_gradient,
+            )?,
             update: kernel("update", reads(1).partition(rows_of(UPDATES, 1)).partition(rows_of(UPDATES, 1)), update)?,
             mean: kernel("mean", reads(1).overwrite(rows_of(1, 1)), mean)?,
             predict: kernel("predict", reads(1).overwrite(rows_of(ROWS, 1)), predict)?,

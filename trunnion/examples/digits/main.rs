@@ -64,11 +64,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let seconds = started.elapsed().as_secs_f64();
 
     let predictions = trainer.predict(&test)?;
-    let right = predictions
-        .iter()
-        .zip(&test.labels)
-        .filter(|(read, label)| read == label)
-        .count();
+    let right = predictions.iter().zip(&test.labels).filter(|(read, label)| read == label).count();
     let accuracy = right as f64 / test.rows() as f64;
 
     let epochs = match args.epochs {
@@ -87,9 +83,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         test: &test,
         predictions: &predictions,
     };
-    picture
-        .save(&path)
-        .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    picture.save(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
 
     let mut out = stdout().lock();
     writeln!(out, "{epochs} on {name} took {seconds:.2} s")?;
@@ -100,22 +94,14 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
 }
 
 /// Trains for `args.epochs`, with a progress bar where stderr is a terminal; gives the mean loss of each epoch.
-fn train_epochs(
-    trainer: &mut Trainer,
-    rows: usize,
-    args: &Args,
-) -> Result<Vec<f32>, Box<dyn Error>> {
+fn train_epochs(trainer: &mut Trainer, rows: usize, args: &Args) -> Result<Vec<f32>, Box<dyn Error>> {
     let style = ProgressStyle::with_template("training [{bar:40}] {pos}/{len} epochs, {msg}")?;
     let bar = ProgressBar::new(args.epochs.into()).with_style(style);
     let mut losses = Vec::new();
     for epoch in 0..args.epochs {
         let loss = trainer.epoch(&data::shuffled(rows, args.seed, epoch))?;
         if !loss.is_finite() {
-            return Err(format!(
-                "the mean loss of epoch {} is {loss}; a number was expected",
-                epoch + 1
-            )
-            .into());
+            return Err(format!("the mean loss of epoch {} is {loss}; a number was expected", epoch + 1).into());
         }
         losses.push(loss);
         bar.set_message(format!("loss {loss:.4}"));

@@ -58,24 +58,10 @@ impl Picture<'_> {
     fn draw(&self, area: &Area<'_>) -> Drawn {
         area.fill(&WHITE)?;
         let middle = SIZE.0 as i32 / 2;
-        Text {
-            size: 3,
-            align: Align::Middle,
-            ..TEXT
-        }
-        .draw(area, (middle, 18), self.title)?;
-        Text {
-            align: Align::Middle,
-            ..TEXT
-        }
-        .draw(area, (middle, 52), self.subtitle)?;
+        Text { size: 3, align: Align::Middle, ..TEXT }.draw(area, (middle, 18), self.title)?;
+        Text { align: Align::Middle, ..TEXT }.draw(area, (middle, 52), self.subtitle)?;
         curve(area, (110, 124), (480, 350), self.losses)?;
-        matrix(
-            area,
-            (720, 124),
-            35,
-            &confusion(&self.test.labels, self.predictions),
-        )?;
+        matrix(area, (720, 124), 35, &confusion(&self.test.labels, self.predictions))?;
         samples(area, (45, 584), self.test, self.predictions)?;
         Ok(area.present()?)
     }
@@ -108,12 +94,7 @@ struct Text {
     upwards: bool,
 }
 
-const TEXT: Text = Text {
-    size: 2,
-    color: INK,
-    align: Align::Left,
-    upwards: false,
-};
+const TEXT: Text = Text { size: 2, color: INK, align: Align::Left, upwards: false };
 
 impl Text {
     fn draw(self, area: &Area<'_>, at: (i32, i32), text: &str) -> Drawn {
@@ -124,11 +105,8 @@ impl Text {
         };
         for (along, down) in font::dots(text) {
             let (along, down) = (along * self.size - start, down * self.size);
-            let (x, y) = if self.upwards {
-                (at.0 + down, at.1 - along - self.size)
-            } else {
-                (at.0 + along, at.1 + down)
-            };
+            let (x, y) =
+                if self.upwards { (at.0 + down, at.1 - along - self.size) } else { (at.0 + along, at.1 + down) };
             area.draw(&square((x, y), self.size, self.color))?;
         }
         Ok(())
@@ -147,81 +125,37 @@ fn square((x, y): (i32, i32), side: i32, color: RGBColor) -> Rectangle<(i32, i32
 
 fn curve(area: &Area<'_>, corner: (i32, i32), size: (u32, u32), losses: &[f32]) -> Drawn {
     // A logarithm has no place for 0, which a loss reaches when every digit is read with certainty.
-    let points: Vec<(f64, f64)> = (1..)
-        .zip(losses)
-        .map(|(x, &y)| (f64::from(x), f64::from(y).max(1e-6)))
-        .collect();
-    let low = points
-        .iter()
-        .map(|point| point.1)
-        .reduce(f64::min)
-        .unwrap_or(0.1);
-    let high = points
-        .iter()
-        .map(|point| point.1)
-        .reduce(f64::max)
-        .unwrap_or(1.0);
+    let points: Vec<(f64, f64)> = (1..).zip(losses).map(|(x, &y)| (f64::from(x), f64::from(y).max(1e-6))).collect();
+    let low = points.iter().map(|point| point.1).reduce(f64::min).unwrap_or(0.1);
+    let high = points.iter().map(|point| point.1).reduce(f64::max).unwrap_or(1.0);
     let ticks = log_ticks(low, high);
     let last = points.len().max(2);
-    let range = Range {
-        start: ticks[0].0,
-        end: ticks[ticks.len() - 1].0,
-    };
+    let range = Range { start: ticks[0].0, end: ticks[ticks.len() - 1].0 };
 
     let inside = area.clone().shrink(corner, size);
-    let mut chart =
-        ChartBuilder::on(&inside).build_cartesian_2d(1.0..last as f64, range.log_scale())?;
+    let mut chart = ChartBuilder::on(&inside).build_cartesian_2d(1.0..last as f64, range.log_scale())?;
     let (left, top) = corner;
     let (right, bottom) = (left + size.0 as i32, top + size.1 as i32);
     for (value, label) in &ticks {
         let y = chart.plotting_area().map_coordinate(&(1.0, *value)).1;
         area.draw(&PathElement::new([(left, y), (right, y)], FAINT))?;
-        Text {
-            align: Align::Right,
-            ..TEXT
-        }
-        .draw_level(area, (left - 10, y), label)?;
+        Text { align: Align::Right, ..TEXT }.draw_level(area, (left - 10, y), label)?;
     }
     let step = tick_step(last);
     for epoch in (1..=last).filter(|epoch| *epoch == 1 || epoch % step == 0) {
-        let x = chart
-            .plotting_area()
-            .map_coordinate(&(epoch as f64, ticks[0].0))
-            .0;
+        let x = chart.plotting_area().map_coordinate(&(epoch as f64, ticks[0].0)).0;
         area.draw(&PathElement::new([(x, top), (x, bottom)], FAINT))?;
-        Text {
-            align: Align::Middle,
-            ..TEXT
-        }
-        .draw(area, (x, bottom + 12), &epoch.to_string())?;
+        Text { align: Align::Middle, ..TEXT }.draw(area, (x, bottom + 12), &epoch.to_string())?;
     }
-    area.draw(&PathElement::new(
-        [(left, top), (left, bottom), (right, bottom)],
-        INK,
-    ))?;
-    chart.draw_series(LineSeries::new(
-        points.iter().copied(),
-        BLUE.stroke_width(2),
-    ))?;
+    area.draw(&PathElement::new([(left, top), (left, bottom), (right, bottom)], INK))?;
+    chart.draw_series(LineSeries::new(points.iter().copied(), BLUE.stroke_width(2)))?;
     if points.len() <= 60 {
-        chart.draw_series(
-            points
-                .iter()
-                .map(|&point| Circle::new(point, 3, BLUE.filled())),
-        )?;
+        chart.draw_series(points.iter().map(|&point| Circle::new(point, 3, BLUE.filled())))?;
     }
     TEXT.draw(area, (left, top - 30), CURVE_HEADING)?;
     let middle = (left + right) / 2;
-    Text {
-        align: Align::Middle,
-        ..TEXT
-    }
-    .draw(area, (middle, bottom + 36), "epoch")?;
-    let upwards = Text {
-        align: Align::Middle,
-        upwards: true,
-        ..TEXT
-    };
+    Text { align: Align::Middle, ..TEXT }.draw(area, (middle, bottom + 36), "epoch")?;
+    let upwards = Text { align: Align::Middle, upwards: true, ..TEXT };
     upwards.draw(area, (left - 90, (top + bottom) / 2), CURVE_SCALE)
 }
 
@@ -258,31 +192,15 @@ fn tick_step(epochs: usize) -> usize {
     }
 }
 
-fn matrix(
-    area: &Area<'_>,
-    corner: (i32, i32),
-    cell: i32,
-    counts: &[[u32; CLASSES]; CLASSES],
-) -> Drawn {
+fn matrix(area: &Area<'_>, corner: (i32, i32), cell: i32, counts: &[[u32; CLASSES]; CLASSES]) -> Drawn {
     let (left, top) = corner;
     let side = cell * CLASSES as i32;
     let most = counts.iter().flatten().copied().max().unwrap_or(0).max(1);
-    let centered = Text {
-        align: Align::Middle,
-        ..TEXT
-    };
+    let centered = Text { align: Align::Middle, ..TEXT };
     for (row, counts) in (0..).zip(counts) {
         let y = top + row * cell;
-        Text {
-            align: Align::Right,
-            ..TEXT
-        }
-        .draw_level(area, (left - 10, y + cell / 2), &row.to_string())?;
-        centered.draw(
-            area,
-            (left + row * cell + cell / 2, top + side + 12),
-            &row.to_string(),
-        )?;
+        Text { align: Align::Right, ..TEXT }.draw_level(area, (left - 10, y + cell / 2), &row.to_string())?;
+        centered.draw(area, (left + row * cell + cell / 2, top + side + 12), &row.to_string())?;
         for (column, &count) in (0..).zip(counts) {
             let x = left + column * cell;
             let share = shade(count, most);
@@ -299,11 +217,7 @@ fn matrix(
     }
     TEXT.draw(area, (left, top - 30), MATRIX_HEADING)?;
     centered.draw(area, (left + side / 2, top + side + 36), "digit read")?;
-    Text {
-        upwards: true,
-        ..centered
-    }
-    .draw(area, (left - 54, top + side / 2), "true digit")?;
+    Text { upwards: true, ..centered }.draw(area, (left - 54, top + side / 2), "true digit")?;
     scale(area, (left + side + 28, top), (18, side), most)
 }
 
@@ -318,11 +232,7 @@ fn scale(area: &Area<'_>, corner: (i32, i32), size: (i32, i32), most: u32) -> Dr
     area.draw(&Rectangle::new([corner, (right, bottom)], INK))?;
     let height = |count: u32| (shade(count, most) * f64::from(size.1)) as i32;
     let apart = |count: &u32| *count < most && size.1 - height(*count) > 24;
-    for count in [0, 1, 5, 10, 20, 50, 100]
-        .into_iter()
-        .filter(apart)
-        .chain([most])
-    {
+    for count in [0, 1, 5, 10, 20, 50, 100].into_iter().filter(apart).chain([most]) {
         let y = bottom - height(count);
         area.draw(&PathElement::new([(right, y), (right + 6, y)], INK))?;
         TEXT.draw_level(area, (right + 12, y), &count.to_string())?;
@@ -344,10 +254,7 @@ fn samples(area: &Area<'_>, corner: (i32, i32), test: &Dataset, predictions: &[u
     let (columns, pixel) = (15, 7);
     TEXT.draw(area, (corner.0, corner.1 - 30), SAMPLES_HEADING)?;
     for (place, row) in (0..).zip(choose_samples(&test.labels, predictions)) {
-        let (left, top) = (
-            corner.0 + place % columns * 75,
-            corner.1 + place / columns * 104,
-        );
+        let (left, top) = (corner.0 + place % columns * 75, corner.1 + place / columns * 104);
         for (at, ink) in (0..PIXELS as i32).zip(test.image(row)) {
             let (x, y) = (left + at % SIDE * pixel, top + at / SIDE * pixel);
             let gray = (255.0 - 225.0 * ink) as u8;
@@ -361,18 +268,10 @@ fn samples(area: &Area<'_>, corner: (i32, i32), test: &Dataset, predictions: &[u
         };
         let end = SIDE * pixel;
         for out in 1..=thickness {
-            let corners = [
-                (left - out, top - out),
-                (left + end - 1 + out, top + end - 1 + out),
-            ];
+            let corners = [(left - out, top - out), (left + end - 1 + out, top + end - 1 + out)];
             area.draw(&Rectangle::new(corners, frame))?;
         }
-        Text {
-            color,
-            align: Align::Middle,
-            ..TEXT
-        }
-        .draw(area, (left + end / 2, top + end + 12), &caption)?;
+        Text { color, align: Align::Middle, ..TEXT }.draw(area, (left + end / 2, top + end + 12), &caption)?;
     }
     Ok(())
 }
@@ -394,24 +293,13 @@ mod tests {
 
     fn drawn(losses: &[f32], test: &Dataset, predictions: &[u32]) -> Vec<u8> {
         let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];
-        let picture = Picture {
-            title: "Digits",
-            subtitle: "seed 1",
-            losses,
-            test,
-            predictions,
-        };
-        picture
-            .draw(&BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area())
-            .unwrap();
+        let picture = Picture { title: "Digits", subtitle: "seed 1", losses, test, predictions };
+        picture.draw(&BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area()).unwrap();
         pixels
     }
 
     fn count(pixels: &[u8], color: RGBColor) -> usize {
-        pixels
-            .chunks_exact(3)
-            .filter(|pixel| *pixel == [color.0, color.1, color.2])
-            .count()
+        pixels.chunks_exact(3).filter(|pixel| *pixel == [color.0, color.1, color.2]).count()
     }
 
     #[test]
@@ -422,10 +310,7 @@ mod tests {
         let counts = confusion(&labels, &predictions);
         assert_eq!(counts.iter().flatten().sum::<u32>() as usize, 359);
         assert_eq!(counts[labels[0] as usize][predictions[0] as usize], 1);
-        assert_eq!(
-            (0..10).map(|digit| counts[digit][digit]).sum::<u32>() as usize,
-            359 - 1
-        );
+        assert_eq!((0..10).map(|digit| counts[digit][digit]).sum::<u32>() as usize, 359 - 1);
     }
 
     #[test]
@@ -443,25 +328,14 @@ mod tests {
         let test = load().unwrap().test;
         let none = count(&drawn(&[], &test, &test.labels), BLUE);
         for losses in [&[0.5][..], &[0.0, 0.0], &[0.3; 1000], &[2.3, 0.0]] {
-            assert!(
-                count(&drawn(losses, &test, &test.labels), BLUE) > none + 8,
-                "{losses:?}"
-            );
+            assert!(count(&drawn(losses, &test, &test.labels), BLUE) > none + 8, "{losses:?}");
         }
     }
 
     #[test]
     fn the_ticks_enclose_the_losses() {
-        let told = |low, high| {
-            log_ticks(low, high)
-                .into_iter()
-                .map(|tick| tick.1)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            told(0.03, 1.4),
-            ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2"]
-        );
+        let told = |low, high| log_ticks(low, high).into_iter().map(|tick| tick.1).collect::<Vec<_>>();
+        assert_eq!(told(0.03, 1.4), ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2"]);
         assert_eq!(told(4e-4, 1.5e-3), ["2e-4", "5e-4", "0.001", "0.002"]);
         assert_eq!(told(12.0, 12.0), ["10", "20"]);
         assert_eq!(told(0.1, 0.1), ["0.1", "0.2"]);
@@ -485,13 +359,7 @@ mod tests {
 
     #[test]
     fn the_font_has_every_letter_of_the_headings() {
-        for text in [
-            CURVE_HEADING,
-            CURVE_SCALE,
-            MATRIX_HEADING,
-            SAMPLES_HEADING,
-            "epoch digit read true digit",
-        ] {
+        for text in [CURVE_HEADING, CURVE_SCALE, MATRIX_HEADING, SAMPLES_HEADING, "epoch digit read true digit"] {
             assert!(font::covers(text), "{text}");
         }
     }

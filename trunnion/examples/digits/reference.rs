@@ -92,73 +92,31 @@ impl Scratch {
 pub fn forward(weights: &Weights, scratch: &mut Scratch, images: &[f32]) {
     matmul(images, &weights.hidden, &mut scratch.hidden, PIXELS);
     add_bias_relu(&mut scratch.hidden, &weights.hidden_bias);
-    matmul(
-        &scratch.hidden,
-        &weights.output,
-        &mut scratch.logits,
-        HIDDEN,
-    );
+    matmul(&scratch.hidden, &weights.output, &mut scratch.logits, HIDDEN);
     add_bias(&mut scratch.logits, &weights.output_bias);
 }
 
 /// Computes the losses of `labels` and `scratch.gradient`, after [`forward`] on the same `images`.
 pub fn backward(weights: &Weights, scratch: &mut Scratch, images: &[f32], labels: &[u32]) {
     let gradient = &mut scratch.gradient;
-    softmax_cross_entropy(
-        &scratch.logits,
-        labels,
-        &mut scratch.losses,
-        &mut scratch.logits_gradient,
-        labels.len(),
-    );
-    matmul_transposed_left(
-        &scratch.hidden,
-        &scratch.logits_gradient,
-        &mut gradient.output,
-        HIDDEN,
-        0..HIDDEN,
-    );
+    softmax_cross_entropy(&scratch.logits, labels, &mut scratch.losses, &mut scratch.logits_gradient, labels.len());
+    matmul_transposed_left(&scratch.hidden, &scratch.logits_gradient, &mut gradient.output, HIDDEN, 0..HIDDEN);
     sum_rows(&scratch.logits_gradient, &mut gradient.output_bias);
-    matmul_transposed_right(
-        &scratch.logits_gradient,
-        &weights.output,
-        &mut scratch.hidden_gradient,
-        CLASSES,
-    );
+    matmul_transposed_right(&scratch.logits_gradient, &weights.output, &mut scratch.hidden_gradient, CLASSES);
     relu_gradient(&mut scratch.hidden_gradient, &scratch.hidden);
-    matmul_transposed_left(
-        images,
-        &scratch.hidden_gradient,
-        &mut gradient.hidden,
-        PIXELS,
-        0..PIXELS,
-    );
+    matmul_transposed_left(images, &scratch.hidden_gradient, &mut gradient.hidden, PIXELS, 0..PIXELS);
     sum_rows(&scratch.hidden_gradient, &mut gradient.hidden_bias);
 }
 
 /// One training step: forward, backward, update. The losses before the update are in `scratch.losses`.
-pub fn step(
-    weights: &mut Weights,
-    velocity: &mut Weights,
-    scratch: &mut Scratch,
-    images: &[f32],
-    labels: &[u32],
-) {
+pub fn step(weights: &mut Weights, velocity: &mut Weights, scratch: &mut Scratch, images: &[f32], labels: &[u32]) {
     forward(weights, scratch, images);
     backward(weights, scratch, images, labels);
     let gradient = &scratch.gradient;
     momentum_update(&mut weights.hidden, &mut velocity.hidden, &gradient.hidden);
-    momentum_update(
-        &mut weights.hidden_bias,
-        &mut velocity.hidden_bias,
-        &gradient.hidden_bias,
-    );
+    momentum_update(&mut weights.hidden_bias, &mut velocity.hidden_bias, &gradient.hidden_bias);
     momentum_update(&mut weights.output, &mut velocity.output, &gradient.output);
-    momentum_update(
-        &mut weights.output_bias,
-        &mut velocity.output_bias,
-        &gradient.output_bias,
-    );
+    momentum_update(&mut weights.output_bias, &mut velocity.output_bias, &gradient.output_bias);
 }
 
 /// `out` (m x n) = `left` (m x `inner`) times `right` (`inner` x n).
@@ -189,11 +147,7 @@ pub fn matmul_transposed_right(left: &[f32], right: &[f32], out: &mut [f32], inn
     let columns = right.len() / inner;
     for (out, left) in out.chunks_exact_mut(columns).zip(left.chunks_exact(inner)) {
         for (out, right) in out.iter_mut().zip(right.chunks_exact(inner)) {
-            *out = left
-                .iter()
-                .zip(right)
-                .map(|(left, right)| left * right)
-                .sum();
+            *out = left.iter().zip(right).map(|(left, right)| left * right).sum();
         }
     }
 }
@@ -239,17 +193,9 @@ pub fn sum_rows(values: &[f32], sums: &mut [f32]) {
 
 /// The cross-entropy of each row of rows x 10 `logits` with its label, and the gradient of its share in the mean over a
 /// batch of `batch` rows by the logits.
-pub fn softmax_cross_entropy(
-    logits: &[f32],
-    labels: &[u32],
-    losses: &mut [f32],
-    gradient: &mut [f32],
-    batch: usize,
-) {
+pub fn softmax_cross_entropy(logits: &[f32], labels: &[u32], losses: &mut [f32], gradient: &mut [f32], batch: usize) {
     let share = 1.0 / batch as f32;
-    let rows = logits
-        .chunks_exact(CLASSES)
-        .zip(gradient.chunks_exact_mut(CLASSES));
+    let rows = logits.chunks_exact(CLASSES).zip(gradient.chunks_exact_mut(CLASSES));
     for ((logits, gradient), (&label, loss)) in rows.zip(labels.iter().zip(losses)) {
         // Without the largest logit taken off, exp overflows for logits above 88.
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -275,16 +221,8 @@ pub fn momentum_update(weights: &mut [f32], velocity: &mut [f32], gradient: &[f3
 
 /// The digit with the largest logit in each row, the smaller of two equal ones.
 pub fn predictions(logits: &[f32]) -> Vec<u32> {
-    let largest = |row: &[f32]| {
-        (1..CLASSES).fold(
-            0,
-            |best, class| if row[class] > row[best] { class } else { best },
-        )
-    };
-    logits
-        .chunks_exact(CLASSES)
-        .map(|row| largest(row) as u32)
-        .collect()
+    let largest = |row: &[f32]| (1..CLASSES).fold(0, |best, class| if row[class] > row[best] { class } else { best });
+    logits.chunks_exact(CLASSES).map(|row| largest(row) as u32).collect()
 }
 
 #[cfg(test)]
@@ -301,10 +239,7 @@ mod tests {
     #[test]
     fn the_three_products_agree_with_sums_done_by_hand() {
         // 2 x 3 times 3 x 2.
-        let (left, right) = (
-            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
-            [7.0, 8.0, 9.0, 10.0, 11.0, 12.0],
-        );
+        let (left, right) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [7.0, 8.0, 9.0, 10.0, 11.0, 12.0]);
         let mut out = [f32::NAN; 4];
         matmul(&left, &right, &mut out, 3);
         close(&out, &[58.0, 64.0, 139.0, 154.0]);
@@ -372,12 +307,8 @@ mod tests {
 
     fn batch(rows: usize) -> (Vec<f32>, Vec<u32>) {
         let mut random = SplitMix64(11);
-        let images = (0..rows * PIXELS)
-            .map(|_| random.signed_unit().abs())
-            .collect();
-        let labels = (0..rows)
-            .map(|_| random.below(CLASSES as u64) as u32)
-            .collect();
+        let images = (0..rows * PIXELS).map(|_| random.signed_unit().abs()).collect();
+        let labels = (0..rows).map(|_| random.below(CLASSES as u64) as u32).collect();
         (images, labels)
     }
 
@@ -393,19 +324,10 @@ mod tests {
         let mut loss = |weights: &Weights| {
             forward(weights, &mut scratch, &images);
             backward(weights, &mut scratch, &images, &labels);
-            scratch
-                .losses
-                .iter()
-                .map(|&loss| f64::from(loss))
-                .sum::<f64>()
-                / 4.0
+            scratch.losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / 4.0
         };
-        let arrays: [fn(&mut Weights) -> &mut Vec<f32>; 4] = [
-            |w| &mut w.hidden,
-            |w| &mut w.hidden_bias,
-            |w| &mut w.output,
-            |w| &mut w.output_bias,
-        ];
+        let arrays: [fn(&mut Weights) -> &mut Vec<f32>; 4] =
+            [|w| &mut w.hidden, |w| &mut w.hidden_bias, |w| &mut w.output, |w| &mut w.output_bias];
         for array in arrays {
             let told = array(&mut gradient.clone()).clone();
             let most = told.iter().fold(0f32, |most, value| most.max(value.abs()));
@@ -417,11 +339,7 @@ mod tests {
                 };
                 let slope = (loss(&moved(1e-2)) - loss(&moved(-1e-2))) / 2e-2;
                 let off = (slope - f64::from(told[place])).abs();
-                assert!(
-                    off < 0.01 * f64::from(most),
-                    "{slope} is not {}",
-                    told[place]
-                );
+                assert!(off < 0.01 * f64::from(most), "{slope} is not {}", told[place]);
             }
         }
     }
@@ -434,11 +352,7 @@ mod tests {
         for _ in 0..150 {
             step(&mut weights, &mut velocity, &mut scratch, &images, &labels);
         }
-        assert!(
-            scratch.losses.iter().all(|&loss| loss < 0.2),
-            "{:?}",
-            scratch.losses
-        );
+        assert!(scratch.losses.iter().all(|&loss| loss < 0.2), "{:?}", scratch.losses);
         assert_eq!(predictions(&scratch.logits), labels);
     }
 

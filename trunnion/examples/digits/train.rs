@@ -2,8 +2,8 @@
 
 use core::error::Error;
 
-use trunnion::prelude::*;
 use trunnion::Result;
+use trunnion::prelude::*;
 use trunnion::report::{MemoryReport, ReportScope};
 
 use super::data::{CLASSES, Dataset, PIXELS};
@@ -133,7 +133,11 @@ impl Trainer {
         let Layers { rows, hidden, logits } = layers;
         let args = args![images, &weights.hidden, &weights.hidden_bias, hidden];
         client.launch(&kernels.hidden, batch_grid(*rows), args)?;
-        client.launch(&kernels.output, batch_grid(*rows), args![hidden, &weights.output, &weights.output_bias, logits])?;
+        client.launch(
+            &kernels.output,
+            batch_grid(*rows),
+            args![hidden, &weights.output, &weights.output_bias, logits],
+        )?;
         Ok(())
     }
 
