@@ -4,7 +4,7 @@
 //!
 //! 1. Two buffers of a launch overlap only if both are used as atomic elements (`LaunchJob::new` refuses the rest), and a buffer is used
 //!    only as its interface declares (`Bindings::buffer`). What a buffer declared as read only is used for cannot write (`HostCode::new`).
-//! 2. A workgroup number is run once (`LaunchJob::next` gives each out once), so parts are disjoint between workgroups; within one the
+//! 2. A workgroup number is run once (`LaunchJob::take_turn` gives each out once), so parts are disjoint between workgroups; within one the
 //!    mask `Bindings::taken` gives each out once. Claims are disjoint through `Claims`. Shared memory is the thread's, which runs one
 //!    workgroup at a time, and is given out once by the same mask.
 //! 3. What is handed out lives as long as the `Bindings` it came from, which is one call of the kernel's function.
@@ -109,7 +109,10 @@ pub(crate) struct LaunchJob {
     /// The counts once they are known. Written before others join the work.
     grid: [AtomicU32; 3],
     total: AtomicU64,
+    /// How many workgroups were given out; of those, how many to the owner and how many to helpers.
     next: AtomicU64,
+    front: AtomicU64,
+    back: AtomicU64,
     /// How many workgroups are taken at once.
     turn: AtomicU64,
     stop: AtomicBool,
@@ -169,6 +172,8 @@ impl LaunchJob {
             grid: Default::default(),
             total: AtomicU64::new(0),
             next: AtomicU64::new(0),
+            front: AtomicU64::new(0),
+            back: AtomicU64::new(0),
             turn: AtomicU64::new(1),
             stop: AtomicBool::new(false),
             fault: Lock::new(None),
@@ -222,7 +227,7 @@ impl LaunchJob {
         if cost != 0 && expected < worth() {
             let start = pool::now();
             loop {
-                if !self.take_turn() {
+                if !self.take_turn(true) {
                     return self.learn(start, total);
                 }
                 // Dearer than last time: the rest with the others.
@@ -234,8 +239,9 @@ impl LaunchJob {
         pool::share(self, helpers);
     }
 
-    /// Runs the next workgroups; false when there are none.
-    fn take_turn(&self) -> bool {
+    /// Runs the next workgroups; false when there are none. The owner goes from the front and helpers from the back, so that in a chain of
+    /// launches over the same buffers each thread meets the parts it had before, in its core's own cache.
+    fn take_turn(&self, is_owner: bool) -> bool {
         let total = self.total.load(Ordering::Relaxed);
         let turn = self.turn.load(Ordering::Relaxed);
         if self.is_taken() {
@@ -245,7 +251,14 @@ impl LaunchJob {
         if start >= total {
             return false;
         }
-        self.run_range(start..start.saturating_add(turn).min(total));
+        // Who took so many of all may have as many from its side: the two sides never meet.
+        let count = turn.min(total - start);
+        let first = if is_owner {
+            self.front.fetch_add(count, Ordering::Relaxed)
+        } else {
+            total - self.back.fetch_add(count, Ordering::Relaxed) - count
+        };
+        self.run_range(first..first + count);
         true
     }
 
@@ -297,7 +310,7 @@ impl Work for LaunchJob {
     fn work(&self, shift: &Shift<'_>) {
         let start = pool::now();
         let mut turns = 0;
-        while !shift.is_over() && self.take_turn() {
+        while !shift.is_over() && self.take_turn(shift.is_owner()) {
             turns += 1;
         }
         if turns > 0 {

@@ -24,6 +24,9 @@ use crate::lock::Lock;
 /// How long a thread without work looks for some before it sleeps.
 const LOOKING: Duration = Duration::from_micros(30);
 
+/// How often an owner looks whether its helpers are done before it does anything about it.
+const GLANCES: u32 = 200;
+
 /// How long an owner watches its helpers finish before it sleeps.
 const WATCHING: Duration = Duration::from_micros(50);
 
@@ -55,6 +58,11 @@ impl Shift<'_> {
     }
 
     #[inline]
+    pub(crate) fn is_owner(&self) -> bool {
+        self.0.is_none()
+    }
+
+    #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.0.is_some_and(|waiting| waiting.load(Ordering::Relaxed) > 0)
     }
@@ -81,10 +89,15 @@ impl Crew {
 
     /// Waits until no helper is left. None joins any more.
     fn see_off(&self) {
-        if self.helpers.load(Ordering::Acquire) > 0 {
-            // To the helper, if it waits for this very core.
-            thread::yield_now();
+        // Nearly always a helper is at its last piece, and that is short.
+        for _ in 0..GLANCES {
+            if self.helpers.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            core::hint::spin_loop();
         }
+        // To the helper, if it waits for this very core.
+        thread::yield_now();
         let start = Instant::now();
         while self.helpers.load(Ordering::Acquire) > 0 {
             if start.elapsed() > WATCHING {
@@ -273,12 +286,15 @@ impl Pool {
     }
 
     fn next(&'static self) -> Task {
+        let mut woken = false;
         loop {
             if let Some(task) = self.try_next() {
                 return task;
             }
-            // A thread woken for work that another one got must not keep that one off its core.
-            thread::yield_now();
+            if core::mem::take(&mut woken) {
+                // A thread woken for work that another one got must not keep that one off its core.
+                thread::yield_now();
+            }
             let mut tasks = self.lock();
             self.looking.fetch_add(1, Ordering::Relaxed);
             let seen = self.added.load(Ordering::Relaxed);
@@ -295,6 +311,7 @@ impl Pool {
                 tasks.sleeping += 1;
                 tasks = self.bell.wait(tasks).unwrap_or_else(PoisonError::into_inner);
                 tasks.sleeping -= 1;
+                woken = true;
             }
         }
     }

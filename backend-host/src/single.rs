@@ -33,6 +33,10 @@ impl Shift<'_> {
         Self(core::marker::PhantomData)
     }
 
+    pub(crate) const fn is_owner(&self) -> bool {
+        true
+    }
+
     pub(crate) const fn is_over(&self) -> bool {
         false
     }

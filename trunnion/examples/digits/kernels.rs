@@ -8,11 +8,11 @@ use super::data::{CLASSES, PIXELS};
 use super::reference::{self, BATCH, HIDDEN};
 
 /// Rows of a batch that a workgroup works on.
-const ROWS: usize = 16;
+const ROWS: usize = 8;
 /// Rows of a weight matrix that a workgroup works on.
-const WEIGHT_ROWS: usize = 32;
+const WEIGHT_ROWS: usize = 16;
 /// Weights that a workgroup updates.
-const UPDATES: usize = 4096;
+const UPDATES: usize = 1280;
 
 /// Every kernel of the network, prepared.
 #[derive(Debug)]
@@ -25,16 +25,12 @@ pub struct Kernels {
     pub output: KernelHandle,
     /// logits, order, all labels -> losses, gradient of the logits; parameter: where the batch begins in the order.
     pub loss: KernelHandle,
-    /// hidden, gradient of the logits -> gradient of the output weights
+    /// hidden, gradient of the logits -> gradients of the output weights and bias
     pub output_gradient: KernelHandle,
-    /// gradient of the logits -> gradient of the output bias
-    pub output_bias_gradient: KernelHandle,
     /// gradient of the logits, output weights, hidden -> gradient of the hidden layer
     pub hidden_layer_gradient: KernelHandle,
-    /// images, gradient of the hidden layer -> gradient of the hidden weights
+    /// images, gradient of the hidden layer -> gradients of the hidden weights and bias
     pub hidden_gradient: KernelHandle,
-    /// gradient of the hidden layer -> gradient of the hidden bias
-    pub hidden_bias_gradient: KernelHandle,
     /// gradient -> velocity, weights
     pub update: KernelHandle,
     /// losses -> their mean
@@ -79,27 +75,17 @@ impl Kernels {
                 reads(3).overwrite(rows_of(ROWS, 1)).overwrite(rows_of(ROWS, CLASSES)).parameters_of::<u32>(),
                 loss,
             )?,
-            output_gradient: kernel("output_gradient", reads(2).overwrite(rows_of(WEIGHT_ROWS, CLASSES)), |group| {
+            output_gradient: kernel("output_gradient", weight_gradient_interface(CLASSES), |group| {
                 weight_gradient(group, HIDDEN)
             })?,
-            output_bias_gradient: kernel(
-                "output_bias_gradient",
-                reads(1).overwrite(rows_of(1, CLASSES)),
-                bias_gradient,
-            )?,
             hidden_layer_gradient: kernel(
                 "hidden_layer_gradient",
                 reads(3).overwrite(rows_of(ROWS, HIDDEN)),
                 hidden_layer_gradient,
             )?,
-            hidden_gradient: kernel("hidden_gradient", reads(2).overwrite(rows_of(WEIGHT_ROWS, HIDDEN)), |group| {
+            hidden_gradient: kernel("hidden_gradient", weight_gradient_interface(HIDDEN), |group| {
                 weight_gradient(group, PIXELS)
             })?,
-            hidden_bias_gradient: kernel(
-                "hidden_bias_gradient",
-                reads(1).overwrite(rows_of(1, HIDDEN)),
-                bias_gradient,
-            )?,
             update: kernel("update", reads(1).partition(rows_of(UPDATES, 1)).partition(rows_of(UPDATES, 1)), update)?,
             mean: kernel("mean", reads(1).overwrite(rows_of(1, 1)), mean)?,
             predict: kernel("predict", reads(1).overwrite(rows_of(ROWS, 1)), predict)?,
@@ -152,15 +138,19 @@ fn loss(group: &Workgroup<'_>) -> Result<(), KernelFault> {
     Ok(())
 }
 
-fn weight_gradient(group: &Workgroup<'_>, columns: usize) -> Result<(), KernelFault> {
-    let (left, right) = (group.read(0)?, group.read(1)?);
-    let first = WEIGHT_ROWS * group.id()[0] as usize;
-    reference::matmul_transposed_left(left, right, group.part(2)?, columns, first..(first + WEIGHT_ROWS).min(columns));
-    Ok(())
+/// Of a layer with `width` outputs: its input and the gradient of its output; the gradients of its weights and, all by the first
+/// workgroup, of its bias.
+fn weight_gradient_interface(width: usize) -> Interface {
+    Interface::new().read().read().overwrite(rows_of(WEIGHT_ROWS, width)).overwrite(rows_of(1, width))
 }
 
-fn bias_gradient(group: &Workgroup<'_>) -> Result<(), KernelFault> {
-    reference::sum_rows(group.read(0)?, group.part(1)?);
+fn weight_gradient(group: &Workgroup<'_>, inputs: usize) -> Result<(), KernelFault> {
+    let (left, right) = (group.read(0)?, group.read(1)?);
+    let first = WEIGHT_ROWS * group.id()[0] as usize;
+    reference::matmul_transposed_left(left, right, group.part(2)?, inputs, first..(first + WEIGHT_ROWS).min(inputs));
+    if group.id()[0] == 0 {
+        reference::sum_rows(right, group.part(3)?);
+    }
     Ok(())
 }
 

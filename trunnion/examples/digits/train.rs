@@ -117,12 +117,12 @@ impl Trainer {
 
         let args = args![logits, order, &self.labels, losses, logits_gradient; &first];
         launch(&kernels.loss, batch_grid(BATCH), args)?;
-        launch(&kernels.output_gradient, weight_grid(HIDDEN), args![hidden, logits_gradient, &gradient.output])?;
-        launch(&kernels.output_bias_gradient, Grid::x(1), args![logits_gradient, &gradient.output_bias])?;
+        let args = args![hidden, logits_gradient, &gradient.output, &gradient.output_bias];
+        launch(&kernels.output_gradient, weight_grid(HIDDEN), args)?;
         let args = args![logits_gradient, &weights.output, hidden, layer_gradient];
         launch(&kernels.hidden_layer_gradient, batch_grid(BATCH), args)?;
-        launch(&kernels.hidden_gradient, weight_grid(PIXELS), args![batch, layer_gradient, &gradient.hidden])?;
-        launch(&kernels.hidden_bias_gradient, Grid::x(1), args![layer_gradient, &gradient.hidden_bias])?;
+        let args = args![batch, layer_gradient, &gradient.hidden, &gradient.hidden_bias];
+        launch(&kernels.hidden_gradient, weight_grid(PIXELS), args)?;
         let args = args![&gradient.all, &self.velocity.all, &weights.all];
         launch(&kernels.update, update_grid(Parameters::COUNT), args)?;
         Ok(())
