@@ -78,7 +78,8 @@ impl Run {
 
 /// Runs ours and the peer in turn, `rounds` times after one that warms both up; gives both values of each round.
 pub fn interleave(rounds: usize, mut ours: impl FnMut() -> f64, mut peer: impl FnMut() -> f64) -> (Vec<f64>, Vec<f64>) {
-    (ours(), peer());
+    ours();
+    peer();
     (0..rounds).map(|round| if round % 2 == 0 { (ours(), peer()) } else { swap((peer(), ours())) }).unzip()
 }
 

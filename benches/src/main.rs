@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p benches -- NAME… | --all [--quick]`
 
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "a program, with the standard library")]
+
 mod alloc_count;
 mod callgrind;
 mod harness;
@@ -31,7 +33,7 @@ fn main() -> ExitCode {
             unknown => return refuse(&format!("unknown argument `{unknown}`")),
         }
     }
-    if all == !names.is_empty() {
+    if all != names.is_empty() {
         return refuse("give names of workloads, or --all");
     }
     let mut run = Run::new(quick);

@@ -99,7 +99,11 @@ impl Client {
         if data.is_empty() {
             return self.record();
         }
-        self.enqueue(move |core, at| core.server.write(at, &target, Payload::Bytes(data)))
+        let staged = self.service.stage(data.len());
+        self.enqueue(move |core, at| {
+            core.server.write(at, &target, Payload::Bytes(data));
+            drop(staged);
+        })
     }
 
     // ---- device to host

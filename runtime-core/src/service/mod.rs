@@ -36,6 +36,9 @@ use core::time::Duration;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
+/// How many bytes may be in the queue on their way to the device before a caller helps.
+const STAGED: usize = 512 << 10;
+
 /// The open windows of a stream, innermost last: number and mode.
 type OpenModes = SmallVec<[(u64, AllocationMode); 2]>;
 
@@ -66,6 +69,8 @@ pub(crate) struct Shared {
     fault: spin::Once<Error>,
     late: spin::Mutex<Late>,
     has_late: AtomicBool,
+    /// Bytes in the queue on their way to the device.
+    staged: AtomicUsize,
     shutdown: spin::Mutex<Option<Deadline>>,
     abandoned: AtomicUsize,
 }
@@ -77,6 +82,18 @@ struct Late {
     wakers: Wakers,
     /// Accesses that are over, and what lies on their bytes then.
     closed: Vec<(Moment, Option<Error>)>,
+}
+
+/// Bytes in the queue on their way to the device, until this is dropped.
+pub(crate) struct Staged {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        self.shared.staged.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Shared {
@@ -116,6 +133,7 @@ impl Service {
             fault: spin::Once::new(),
             late: spin::Mutex::default(),
             has_late: AtomicBool::new(false),
+            staged: AtomicUsize::new(0),
             shutdown: spin::Mutex::new(None),
             abandoned: AtomicUsize::new(0),
         });
@@ -167,6 +185,17 @@ impl Service {
             return Err(self.shared.end_error());
         }
         self.executor.submit_with(make).map_err(|error| self.refused(error))
+    }
+
+    /// Counts bytes that are about to be queued for the device. Where many are waiting already, the caller first sees to it that they
+    /// are handed over: the queue then holds little memory, and that memory is still in the cache when it is needed.
+    pub(crate) fn stage(&self, bytes: usize) -> Staged {
+        let staged = self.shared.staged.fetch_add(bytes, Ordering::Relaxed);
+        if staged > 0 && staged.saturating_add(bytes) > STAGED {
+            // Where that is not possible, from inside the device's own work, more waits.
+            self.call("write", |_, _| ()).ok();
+        }
+        Staged { shared: self.shared.clone(), bytes }
     }
 
     /// Lets the server know that an access is over: also where the device is lost, and later where it is not to be had now.
