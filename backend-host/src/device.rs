@@ -1,5 +1,6 @@
 //! Discovery, properties and limits: the processor as one device or several.
 
+use crate::NAME;
 use crate::driver::HostDriver;
 use crate::options::HostOptions;
 use crate::pool;
@@ -17,12 +18,6 @@ use trunnion_runtime_core::properties::{
     BoundsAbility, DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, TargetProperties, TimingMethod,
 };
 use trunnion_runtime_core::server::Opened;
-
-/// The backend's name.
-pub const NAME: BackendName = match BackendName::new("host") {
-    Some(name) => name,
-    None => panic!("four bytes are a name"),
-};
 
 /// Bytes of device memory where the machine does not say how much it has.
 const MEMORY: u64 = 256 << 20;

@@ -201,7 +201,7 @@ mod alarm {
                 Ok(_) => Ok(Self(sender)),
                 Err(error) => {
                     let why = alloc::format!("options `delay` and `reorder` need a thread: {error}");
-                    Err(Error::BackendUnavailable { backend: crate::device::NAME, why })
+                    Err(Error::BackendUnavailable { backend: crate::NAME, why })
                 }
             }
         }

@@ -31,8 +31,8 @@ use crate::storage::{HostPage, Span};
 use crate::unwind::contain;
 
 /// Work in nanoseconds that is worth waking a thread for, and worth sharing with one that is awake.
-const WORTH_WAKING: u64 = 50_000;
-const WORTH_SHARING: u64 = 15_000;
+pub(crate) const WORTH_WAKING: u64 = 50_000;
+const WORTH_SHARING: u64 = 6_000;
 
 /// How long the workgroups that a thread takes at once should run, in nanoseconds.
 const TURN: u64 = 5_000;
@@ -61,7 +61,7 @@ impl HostCode {
         let Some(function) = kernel.source().as_host() else {
             let (has, takes) =
                 (alloc::vec![kernel.source().form()], alloc::vec![trunnion_runtime_core::error::SourceForm::Host]);
-            return Err(Error::NoSource { kernel: kernel.name().into(), backend: crate::device::NAME, has, takes });
+            return Err(Error::NoSource { kernel: kernel.name().into(), backend: crate::NAME, has, takes });
         };
         let interface = kernel.interface();
         for (index, buffer) in interface.buffers.iter().enumerate() {
@@ -182,7 +182,7 @@ impl LaunchJob {
     }
 
     /// Runs it, on up to `threads` threads.
-    pub(crate) fn run(self: Arc<Self>, threads: usize) -> Result<()> {
+    pub(crate) fn run(self: Arc<Self>, threads: usize, called: bool) -> Result<()> {
         let grid = match self.counts {
             Counts::Known(grid) => grid,
             Counts::InMemory(span, limits) => {
@@ -200,7 +200,7 @@ impl LaunchJob {
         }
         self.grid.iter().zip(grid).for_each(|(axis, count)| axis.store(count, Ordering::Relaxed));
         self.total.store(total, Ordering::Relaxed);
-        self.run_all(total, threads);
+        self.run_all(total, threads, called);
         match self.fault.lock().take() {
             None => Ok(()),
             Some(Fault { workgroup, fault, .. }) => {
@@ -209,8 +209,19 @@ impl LaunchJob {
         }
     }
 
+    /// How long it takes in nanoseconds, as far as that is known and others can help: 0 where not.
+    pub(crate) fn to_share(&self) -> u64 {
+        match self.counts {
+            Counts::Known(counts) => {
+                let total = counts.iter().fold(1, |total: u64, count| total.saturating_mul(u64::from(*count)));
+                if total > 1 { self.code.cost.load(Ordering::Relaxed).saturating_mul(total) } else { 0 }
+            }
+            Counts::InMemory(..) => 0,
+        }
+    }
+
     /// Runs all workgroups: with others where the last launch of the kernel says that it is worth it, or where this one turns out so.
-    fn run_all(self: &Arc<Self>, total: u64, threads: usize) {
+    fn run_all(self: &Arc<Self>, total: u64, threads: usize, called: bool) {
         let cost = self.code.cost.load(Ordering::Relaxed);
         let threads = threads.min(usize::try_from(total).unwrap_or(usize::MAX));
         let fair = (total / (threads as u64 * 4)).max(1);
@@ -222,7 +233,7 @@ impl LaunchJob {
             self.turn.store(total, Ordering::Relaxed);
             return self.work(&Shift::owner());
         }
-        let worth = || if pool::has_idle_thread() { WORTH_SHARING } else { WORTH_WAKING };
+        let worth = || if called || pool::has_idle_thread() { WORTH_SHARING } else { WORTH_WAKING };
         let expected = cost.saturating_mul(total);
         if cost != 0 && expected < worth() {
             let start = pool::now();

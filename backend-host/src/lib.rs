@@ -24,9 +24,17 @@ mod stream;
 mod transfer;
 mod unwind;
 
-pub use device::{HostBackend, NAME};
+pub use device::HostBackend;
 pub use driver::HostDriver;
 pub use kernel::HostCode;
 pub use options::HostOptions;
 pub use storage::{HostPage, HostResource};
 pub use stream::HostStream;
+
+use trunnion_runtime_core::id::BackendName;
+
+/// The backend's name.
+pub const NAME: BackendName = match BackendName::new("host") {
+    Some(name) => name,
+    None => panic!("four bytes are a name"),
+};

@@ -86,7 +86,7 @@ const NAMES: [(&str, &str); 19] = [
     ("memory_types", "a count from 1 to 16"),
     ("refuse_allocation", "a count of at least 1"),
     ("reorder", "a number"),
-    ("row_pitch", "a size of at least 1"),
+    ("row_pitch", "a size that is a power of two"),
     ("separate_memory", "`true` or `false`"),
     ("threads", "a count, 0 for all cores"),
 ];
@@ -105,9 +105,9 @@ impl HostOptions {
         self
     }
 
-    /// What rows of an optimized layout are padded to, in bytes, at least 1. Default 64.
+    /// What rows of an optimized layout are padded to, in bytes: rounded up to a power of two. Default 64.
     pub fn row_pitch(mut self, bytes: u64) -> Self {
-        self.row_pitch = bytes.max(1);
+        self.row_pitch = bytes.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
         self
     }
 
@@ -249,7 +249,7 @@ impl HostOptions {
             "memory_types" => self.memory_types = value.parse().ok().filter(|count| (1..=16).contains(count))?,
             "refuse_allocation" => self.refuse_allocation = Some(value.parse().ok().filter(|which| *which > 0)?),
             "reorder" => self.reorder = Some(value.parse().ok()?),
-            "row_pitch" => self.row_pitch = size(value).filter(|bytes| *bytes > 0)?,
+            "row_pitch" => self.row_pitch = size(value).filter(|bytes| bytes.is_power_of_two())?,
             "separate_memory" => self.separate_memory = value.parse().ok()?,
             "threads" => self.threads = value.parse().ok()?,
             _ => return None,
@@ -308,7 +308,7 @@ fn refusal(name: &str, value: &str) -> Error {
             format!("there is no option `{name}`; there are: {}", known.join(", "))
         }
     };
-    Error::BackendUnavailable { backend: crate::device::NAME, why }
+    Error::BackendUnavailable { backend: crate::NAME, why }
 }
 
 fn at_least_one(value: &str) -> Option<u32> {

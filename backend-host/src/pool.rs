@@ -182,6 +182,14 @@ pub(crate) fn is_awaited() -> bool {
     pool().waiting.load(Ordering::Relaxed) > 0
 }
 
+/// Work is ahead that is worth sharing: a thread is woken now, so that it looks for some when it comes.
+pub(crate) fn attract() {
+    let pool = pool();
+    if pool.looking.load(Ordering::Relaxed) == 0 {
+        pool.call(pool.lock());
+    }
+}
+
 /// Whether somebody would help at once, without being woken.
 pub(crate) fn has_idle_thread() -> bool {
     pool().looking.load(Ordering::Relaxed) > 0

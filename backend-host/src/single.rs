@@ -89,6 +89,8 @@ pub(crate) const fn is_awaited() -> bool {
     false
 }
 
+pub(crate) const fn attract() {}
+
 pub(crate) const fn has_idle_thread() -> bool {
     false
 }

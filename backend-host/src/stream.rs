@@ -19,7 +19,7 @@ use trunnion_runtime_core::server::Pattern;
 use trunnion_runtime_core::sync::AtomicU64;
 
 use crate::finish::Finish;
-use crate::kernel::LaunchJob;
+use crate::kernel::{LaunchJob, WORTH_WAKING};
 use crate::lock::Lock;
 use crate::pool::{self, Errand};
 use crate::storage::{HostPage, Span};
@@ -209,9 +209,10 @@ impl Operation {
         }
     }
 
-    fn run(self, engine: &Engine, seq: u64, outcome: &mut Outcome) -> Result<()> {
+    /// Runs it; `called` says that a thread was called to help.
+    fn run(self, engine: &Engine, seq: u64, called: bool, outcome: &mut Outcome) -> Result<()> {
         match self {
-            Self::Launch(job) => job.run(engine.threads),
+            Self::Launch(job) => job.run(engine.threads, called),
             Self::Copy { source, source_rows, target, target_rows } => {
                 engine.mover.copy(source.span, &source_rows, target.span, &target_rows);
                 Ok(())
@@ -310,8 +311,18 @@ impl Queue {
 
     fn run_batch(&self, mut batch: Batch) {
         let mut outcome = Outcome::default();
+        // Launches too short to wake a thread for may be worth it together.
+        let to_share = |(_, operation): &(u64, Operation)| match operation {
+            Operation::Launch(job) => job.to_share(),
+            _ => 0,
+        };
+        let ahead = batch.operations.iter().map(to_share).fold(0, u64::saturating_add);
+        let called = self.engine.threads > 1 && ahead > WORTH_WAKING;
+        if called {
+            pool::attract();
+        }
         for (seq, operation) in batch.operations.drain(..) {
-            let ran = contain(|| operation.run(&self.engine, seq, &mut outcome)).unwrap_or_else(|message| {
+            let ran = contain(|| operation.run(&self.engine, seq, called, &mut outcome)).unwrap_or_else(|message| {
                 Err(Error::Panicked { what: "an operation of the host device".into(), message })
             });
             if let Err(error) = ran {
