@@ -68,7 +68,7 @@ fn limits_and_features_are_as_told() {
     assert_eq!((limits.max_buffers, limits.max_parameters, limits.max_grid), (4, 8, [3, 4, 5]));
     assert_eq!(
         (limits.max_workgroup, limits.max_invocations, limits.max_shared, limits.row_pitch),
-        ([6, 7, 8], 9, 10, 11)
+        ([6, 7, 8], 9, 10, 16)
     );
     assert!(!driver.properties().features.host_visible);
     let plain = HostDriver::new(0, &HostOptions::default()).unwrap();
