@@ -181,6 +181,15 @@ pub unsafe trait Driver: Send + Sized + 'static {
         rows: &Rows,
     ) -> Result<()>;
 
+    /// Writes host bytes at once, where the host reaches the device's memory and needs nobody for it. False where it does not: nothing
+    /// was then done, and the write is encoded.
+    ///
+    /// # Safety
+    /// The place is allocated, and nothing that was encoded and is unfinished touches it.
+    unsafe fn write_now(&mut self, _data: &[u8], _target: Place<'_, Self::Page>, _rows: &Rows) -> bool {
+        false
+    }
+
     /// Encodes a read into `into`, which is as long as the rows are together; `poll` gives it back with `seq` and `index`.
     ///
     /// # Safety

@@ -329,3 +329,27 @@ fn zero_bytes_succeed_everywhere_and_touch_no_pool() {
     assert!(rig.is_done(at));
     assert_eq!(rig.server.memory().unwrap().usage().reserved, 0);
 }
+
+#[test]
+fn a_short_write_is_carried_out_at_once_only_where_nothing_is_unfinished() {
+    let mut rig = rig();
+    rig.script.get().writes_now = true;
+    let (s, t, k, copy) = (StreamId::new(), StreamId::new(), rig.kernel("k", out()), rig.kernel("io", io()));
+    let (a, b) = (rig.buffer(s, 16), rig.buffer(s, 16));
+    let at = rig.write(s, &a, 1);
+    assert_eq!(rig.log(), ["write now"]);
+    assert!(rig.is_done(at), "nothing was encoded for it");
+    // Behind the stream's own work, and behind another stream's use of the bytes, it takes its place like any other.
+    rig.launch(s, &k, &[&b]);
+    rig.write(s, &a, 2);
+    rig.launch(t, &copy, &[&a, &b]);
+    rig.write(t, &a, 3);
+    assert!(!rig.log().contains(&"write now".to_string()));
+    rig.run();
+    rig.log();
+    rig.write(t, &a, 4);
+    assert_eq!(rig.log(), ["write now"]);
+    let read = rig.read(s, &a);
+    rig.run();
+    assert_eq!(first(&read), Ok(4));
+}

@@ -43,6 +43,8 @@ pub struct HostDriver {
     allocations: u64,
     submissions: u64,
     lost: bool,
+    /// No option asks for memory the host does not see, for late completions or for a loss: short writes need no batch.
+    is_plain: bool,
 }
 
 impl HostDriver {
@@ -62,6 +64,10 @@ impl HostDriver {
             allocations: 0,
             submissions: 0,
             lost: false,
+            is_plain: !options.separate_memory
+                && options.delay.is_zero()
+                && options.reorder.is_none()
+                && options.lose_after.is_none(),
         })
     }
 
@@ -268,6 +274,21 @@ unsafe impl Driver for HostDriver {
         let target = unsafe { memory(target)? };
         stream.encode(seq, Operation::Write { data, target, rows: rows.clone() });
         Ok(())
+    }
+
+    unsafe fn write_now(&mut self, data: &[u8], target: Place<'_, HostPage>, rows: &Rows) -> bool {
+        if !self.is_plain || self.present().is_err() {
+            return false;
+        }
+        if check_rows("target of a write", rows, target).is_err()
+            || check_length("write", data.len() as u64, rows).is_err()
+        {
+            return false;
+        }
+        // SAFETY: the caller promises what a span needs.
+        let Ok(target) = (unsafe { memory(target) }) else { return false };
+        self.engine.mover.write(data, target.span, rows);
+        true
     }
 
     unsafe fn read(

@@ -24,6 +24,9 @@ use trunnion_runtime_core::kernel::INLINE_BUFFERS;
 use trunnion_runtime_core::server::{Grant, Launch};
 use trunnion_runtime_core::timeline::Moment;
 
+/// Bytes that are written at once sooner than a batch is made of them.
+const AT_ONCE: usize = 16 << 10;
+
 impl<D: Driver> DriverServer<D> {
     /// Encodes on the stream of `lane`, which is open.
     ///
@@ -55,6 +58,21 @@ impl<D: Driver> DriverServer<D> {
             }
             Task::Launch(_) | Task::Read { .. } | Task::Nothing => Ok(()),
         }
+    }
+
+    /// Carries out a short write at once, where nothing has to be waited for and the driver can.
+    ///
+    /// Nothing unfinished touches the bytes: what conflicts on other streams is done, or the caller had to wait for it, and what this
+    /// stream waited for before is done when nothing is in flight on it.
+    pub(super) fn write_at_once(&mut self, lane: usize, task: &Task<'_>) -> bool {
+        let Task::Write { target, data } = task else { return false };
+        let slot = &self.lanes.slots[lane];
+        if data.len() > AT_ONCE || !slot.flight.is_empty() {
+            return false;
+        }
+        let (Ok(bytes), Ok(place)) = (data.as_slice(), place(&self.pools, &target.handle)) else { return false };
+        // SAFETY: the place is allocated as long as its handle is held, and nothing unfinished touches it, as said above.
+        unsafe { self.hardware.driver.write_now(bytes, place, &target.rows()) }
     }
 
     fn encode_launch(&mut self, lane: usize, seq: u64, launch: &Launch<'_>) -> Result<()> {

@@ -212,6 +212,9 @@ impl<D: Driver> DriverServer<D> {
             return self.refuse(at, uses, &failure);
         }
         let Some(way) = way else { return self.park(lane, at, &resolved.waits, hazard, uses, task.keep()) };
+        if way.is_empty() && self.write_at_once(lane, &task) {
+            return self.tracker.landed(at);
+        }
         match self.enqueue(lane, at, &way, &resolved.waits, hazard, uses, &task) {
             Ok(()) => {
                 self.tracker.landed(at);

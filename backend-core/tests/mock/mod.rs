@@ -64,6 +64,8 @@ pub struct State {
     pub taken: u64,
     /// Batches finish as they are submitted.
     pub instant: bool,
+    /// Whether short writes are carried out at once.
+    pub writes_now: bool,
     /// `drain` finishes everything.
     pub drains: bool,
     pub stored_is_refused: bool,
@@ -386,6 +388,18 @@ unsafe impl Driver for Mock {
             }),
         );
         Ok(())
+    }
+
+    unsafe fn write_now(&mut self, data: &[u8], target: Place<'_, MockPage>, rows: &Rows) -> bool {
+        let mut state = self.script.get();
+        if state.writes_now {
+            state.log.push("write now".into());
+            drop(state);
+            let (to, start, _) = window(&target);
+            scatter(&mut to.lock().unwrap(), start, rows, data);
+            return true;
+        }
+        false
     }
 
     unsafe fn read(
