@@ -31,7 +31,8 @@ impl Client {
         self.service.call("flush", move |core, _| core.server.flush(stream))?
     }
 
-    /// All work of the stream up to now is done, when the future is.
+    /// All work of the stream up to now is done, when the future is. The call itself does not wait: `client.sync()?.wait()?` does, on
+    /// this thread, and a program that is `async` awaits it.
     ///
     /// Equivalent to: `cuStreamSynchronize`; `vkWaitSemaphores`; `onSubmittedWorkDone`.
     ///
