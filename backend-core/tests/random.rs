@@ -61,7 +61,7 @@ impl Program {
         let mut rig =
             rig_with(ServerSettings { batch_limit: 5, idle_streams: 1, pressure_wait, ..ServerSettings::default() });
         let kernel = rig.kernel("io", io());
-        rig.script.get().writes_now = seed % 2 == 0;
+        rig.script.get().writes_now = seed.is_multiple_of(2);
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let streams = (0..2 + random.below(6)).map(|_| StreamId::new()).collect();
         let none = Vec::new;
