@@ -75,6 +75,18 @@ impl HostDriver {
         if self.lost { Err(Error::DeviceLost { cause: self.cause() }) } else { Ok(()) }
     }
 
+    /// Where a write of `length` bytes goes.
+    ///
+    /// # Safety
+    /// As for [`memory`].
+    unsafe fn write_target(&self, length: usize, target: Place<'_, HostPage>, rows: &Rows) -> Result<Memory> {
+        self.present()?;
+        check_rows("target of a write", rows, target)?;
+        check_length("write", length as u64, rows)?;
+        // SAFETY: the caller promises what a span needs.
+        unsafe { memory(target) }
+    }
+
     fn cause(&self) -> alloc::string::String {
         alloc::format!("option `lose_after`: {} batches were submitted", self.submissions)
     }
@@ -267,26 +279,18 @@ unsafe impl Driver for HostDriver {
         target: Place<'_, HostPage>,
         rows: &Rows,
     ) -> Result<()> {
-        self.present()?;
-        check_rows("target of a write", rows, target)?;
-        check_length("write", data.len() as u64, rows)?;
         // SAFETY: the caller promises what a span needs.
-        let target = unsafe { memory(target)? };
+        let target = unsafe { self.write_target(data.len(), target, rows)? };
         stream.encode(seq, Operation::Write { data, target, rows: rows.clone() });
         Ok(())
     }
 
     unsafe fn write_now(&mut self, data: &[u8], target: Place<'_, HostPage>, rows: &Rows) -> bool {
-        if !self.is_plain || self.present().is_err() {
-            return false;
-        }
-        if check_rows("target of a write", rows, target).is_err()
-            || check_length("write", data.len() as u64, rows).is_err()
-        {
+        if !self.is_plain {
             return false;
         }
         // SAFETY: the caller promises what a span needs.
-        let Ok(target) = (unsafe { memory(target) }) else { return false };
+        let Ok(target) = (unsafe { self.write_target(data.len(), target, rows) }) else { return false };
         self.engine.mover.write(data, target.span, rows);
         true
     }

@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use smallvec::SmallVec;
 use trunnion_runtime_core::error::{Error, KernelFault, Result};
 use trunnion_runtime_core::grid::Grid;
+use trunnion_runtime_core::grid::workgroups;
 use trunnion_runtime_core::kernel::{HostBindings, HostFunction, HostUse, KernelHandle, Workgroup};
 use trunnion_runtime_core::sync::AtomicU64;
 
@@ -194,7 +195,7 @@ impl LaunchJob {
                 grid
             }
         };
-        let total = grid.iter().fold(1, |total: u64, count| total.saturating_mul(u64::from(*count)));
+        let total = workgroups(grid);
         if total == 0 {
             return Ok(());
         }
@@ -213,7 +214,7 @@ impl LaunchJob {
     pub(crate) fn to_share(&self) -> u64 {
         match self.counts {
             Counts::Known(counts) => {
-                let total = counts.iter().fold(1, |total: u64, count| total.saturating_mul(u64::from(*count)));
+                let total = workgroups(counts);
                 if total > 1 { self.code.cost.load(Ordering::Relaxed).saturating_mul(total) } else { 0 }
             }
             Counts::InMemory(..) => 0,

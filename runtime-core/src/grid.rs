@@ -15,6 +15,12 @@ pub enum Grid {
     Dynamic(Handle),
 }
 
+/// How many workgroups counts on three axes make, as far as 64 bits tell.
+#[inline]
+pub fn workgroups([x, y, z]: [u32; 3]) -> u64 {
+    (u64::from(x) * u64::from(y)).saturating_mul(u64::from(z))
+}
+
 impl Grid {
     /// A grid along one axis.
     pub const fn x(count: u32) -> Self {

@@ -2,7 +2,7 @@
 
 use super::Client;
 use crate::error::{Error, Result, SourceForm};
-use crate::grid::Grid;
+use crate::grid::{Grid, workgroups};
 use crate::handle::Handle;
 use crate::kernel::{Arguments, BufferInterface, HostUse, INLINE_BUFFERS, Kernel, KernelHandle, MAX_PARAMETERS};
 use crate::server::{Bounds, CompileStatistics, Launch};
@@ -321,7 +321,7 @@ fn copy_ends<const N: usize>(to: &mut [u8; SHORT_PARAMETERS], from: &[u8]) {
 fn covers(grid: &Grid, part: u64, buffer: &Handle) -> bool {
     match *grid {
         Grid::Static(x, y, z) => {
-            let groups = u64::from(x).saturating_mul(u64::from(y)).saturating_mul(u64::from(z));
+            let groups = workgroups([x, y, z]);
             groups == 0 || groups.saturating_mul(part) >= buffer.size_in_used()
         }
         Grid::Dynamic(_) => true,

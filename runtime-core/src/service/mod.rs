@@ -102,6 +102,12 @@ impl Shared {
         self.ended.store(true, Ordering::Release);
     }
 
+    /// Calls are taken as long as the device has not ended.
+    #[inline(always)]
+    fn check(&self) -> Result<()> {
+        if self.ended.load(Ordering::Relaxed) { Err(self.end_error()) } else { Ok(()) }
+    }
+
     /// What every call answers once the device has ended.
     #[cold]
     fn end_error(&self) -> Error {
@@ -117,6 +123,11 @@ impl Shared {
         let is_any = self.has_late.load(Ordering::Relaxed) && self.has_late.swap(false, Ordering::Acquire);
         is_any.then(|| core::mem::take(&mut *self.late.lock()))
     }
+}
+
+#[cold]
+fn queue_busy() -> Error {
+    Error::Busy { what: "the device's queue is full or another thread has the device".into() }
 }
 
 impl Service {
@@ -181,9 +192,7 @@ impl Service {
         &self,
         make: impl FnOnce() -> F,
     ) -> Result<u64> {
-        if self.shared.ended.load(Ordering::Relaxed) {
-            return Err(self.shared.end_error());
-        }
+        self.shared.check()?;
         self.executor.submit_with(make).map_err(|error| self.refused(error))
     }
 
@@ -216,7 +225,7 @@ impl Service {
     fn refused(&self, error: SubmitError) -> Error {
         match error {
             SubmitError::Closed => self.shared.end_error(),
-            _ => Error::Busy { what: "the device's queue is full or another thread has the device".into() },
+            _ => queue_busy(),
         }
     }
 
@@ -246,9 +255,7 @@ impl Service {
         deadline: &Deadline,
         entry: impl FnOnce(&mut Core, u64) -> R + Send + 'static,
     ) -> Result<R> {
-        if self.shared.ended.load(Ordering::Relaxed) {
-            return Err(self.shared.end_error());
-        }
+        self.shared.check()?;
         // Whoever is answered with the device's fault meets it in the next call too.
         let entry = move |core: &mut Core, seq| {
             let answer = entry(core, seq);
@@ -260,15 +267,13 @@ impl Service {
             CallError::Panicked { message } => Error::Panicked { what: what.to_string(), message },
             CallError::Closed => self.shared.end_error(),
             CallError::Reentrant => Error::Reentrant { what: what.into() },
-            _ => Error::Busy { what: "the device's queue is full or another thread has the device".into() },
+            _ => queue_busy(),
         })
     }
 
     /// Takes the device for the calling thread.
     pub(crate) fn reserve(&self, deadline: &Deadline) -> Result<Reservation<'_, Core>> {
-        if self.shared.ended.load(Ordering::Relaxed) {
-            return Err(self.shared.end_error());
-        }
+        self.shared.check()?;
         self.executor.reserve(deadline).map_err(|_| {
             // A call that cannot run either says why: the device has ended, or this thread is inside its work.
             let why = self.call_until("exclusive", &Deadline::after(Duration::ZERO), |_, _| ());

@@ -234,6 +234,11 @@ fn launched(cx: &Context, folder: &Folder) -> Outcome<trunnion_runtime_core::ser
             cx.factory().name()
         )));
     }
+    with_cache(cx, folder)
+}
+
+/// A launch on a new device that keeps compiled code there.
+fn with_cache(cx: &Context, folder: &Folder) -> Outcome<trunnion_runtime_core::server::CompileStatistics> {
     let mut settings = cx.settings();
     settings.open.kernel_cache = Some(folder.0.display().to_string());
     let client = cx.open_with(&Variant::plain(), &settings)?;
@@ -281,13 +286,7 @@ fn a_damaged_file_is_ignored_and_named(cx: &Context) -> Outcome {
 fn a_cache_folder_that_cannot_be_used_does_no_harm(cx: &Context) -> Outcome {
     let folder = Folder::new("file");
     std::fs::write(&folder.0, b"a file, not a folder")?;
-    let mut settings = cx.settings();
-    settings.open.kernel_cache = Some(folder.0.display().to_string());
-    let client = cx.open_with(&Variant::plain(), &settings)?;
-    let step = client.prepare(kernels::step())?;
-    let bytes = client.create_from_slice(raw(&[0u32; 64]))?;
-    client.launch(&step, cover(64)?, [&bytes])?;
-    ensure_eq!(client.read_one(&bytes)?.to_vec::<u32>()?, [1; 64]);
+    with_cache(cx, &folder)?;
     std::fs::remove_file(&folder.0)?;
     Ok(())
 }
