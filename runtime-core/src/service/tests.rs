@@ -142,6 +142,24 @@ fn a_wait_ends_in_time_while_another_thread_has_the_device() {
     holder.join().unwrap().unwrap();
 }
 
+#[test]
+fn what_is_done_is_found_done_without_any_time_while_another_thread_has_the_device() {
+    let (client, remote) = client();
+    let (_, done) = with_work(&client);
+    remote.finish(done);
+    let (take, taken) = mpsc::channel();
+    let theirs = client.clone();
+    let holder = thread::spawn(move || {
+        theirs.exclusive(|| {
+            take.send(()).unwrap();
+            thread::sleep(Duration::from_millis(20));
+        })
+    });
+    taken.recv().unwrap();
+    client.done(done).unwrap().wait_for(Duration::ZERO).unwrap();
+    holder.join().unwrap().unwrap();
+}
+
 // ---- wakers
 
 /// Does something when it is woken.

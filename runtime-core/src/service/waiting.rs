@@ -18,6 +18,9 @@ use core::time::Duration;
 const LOOKS: u32 = 16;
 /// How long a waiter sleeps where nobody but it looks at the device.
 const ALONE: Duration = Duration::from_micros(200);
+/// The first look waits this long for another thread that has the device just now, however little time there is: what is done is
+/// then found done.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
 
 impl Service {
     /// Waits until what is accepted up to `point` has brought an answer. `look` is asked again whenever its waker was woken; it may
@@ -34,11 +37,12 @@ impl Service {
         mut look: impl FnMut(&Waker, &Deadline) -> Poll<Result<T>>,
     ) -> Result<T> {
         let start = Deadline::after(timeout);
+        let first_look = Deadline::after(timeout.max(FIRST_LOOK));
         let near = Deadline::after(self.settings.executor.spin.min(timeout));
         let mut progress = None;
         let mut left = loop {
             // Also when the device has ended: what it answered before stays answered.
-            if let Poll::Ready(result) = look(Waker::noop(), &start) {
+            if let Poll::Ready(result) = look(Waker::noop(), &first_look) {
                 return self.told(result);
             }
             if let Some(left) = progress.transpose()?
@@ -46,7 +50,7 @@ impl Service {
             {
                 break left;
             }
-            progress = Some(self.progress(point.seq, &start));
+            progress = Some(self.progress(point.seq, &first_look));
             crate::platform::give_way();
         };
         let slice = if self.executor.is_left_to_caller() { ALONE.min(timeout) } else { timeout / LOOKS };
@@ -144,7 +148,8 @@ impl Done {
         self.wait_for(timeout)
     }
 
-    /// Waits on this thread, at most `timeout` without progress.
+    /// Waits on this thread, at most `timeout` without progress, and a tenth of a second where another thread keeps the device to
+    /// itself that long. Of no time at all, it asks whether it is done.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -199,7 +204,8 @@ impl Reading {
         self.wait_for(timeout)
     }
 
-    /// Waits on this thread, at most `timeout` without progress.
+    /// Waits on this thread, at most `timeout` without progress, and a tenth of a second where another thread keeps the device to
+    /// itself that long. Of no time at all, it asks whether it is done.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
