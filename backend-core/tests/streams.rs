@@ -331,7 +331,7 @@ fn zero_bytes_succeed_everywhere_and_touch_no_pool() {
 }
 
 #[test]
-fn a_short_write_is_carried_out_at_once_only_where_nothing_is_unfinished() {
+fn a_short_write_is_carried_out_at_once_where_it_has_nothing_to_wait_for() {
     let mut rig = rig();
     rig.script.get().writes_now = true;
     let (s, t, k, copy) = (StreamId::new(), StreamId::new(), rig.kernel("k", out()), rig.kernel("io", io()));
@@ -339,17 +339,46 @@ fn a_short_write_is_carried_out_at_once_only_where_nothing_is_unfinished() {
     let at = rig.write(s, &a, 1);
     assert_eq!(rig.log(), ["write now"]);
     assert!(rig.is_done(at), "nothing was encoded for it");
-    // Behind the stream's own work, and behind another stream's use of the bytes, it takes its place like any other.
+    // Beside the stream's own work on other bytes too; but it is done only when that is.
     rig.launch(s, &k, &[&b]);
-    rig.write(s, &a, 2);
+    rig.log();
+    let at = rig.write(s, &a, 2);
+    assert_eq!(rig.log(), ["write now"]);
+    assert!(!rig.is_done(at), "what the stream did before is not done");
+    // Behind another stream's use of the bytes, or its own, it takes its place like any other.
     rig.launch(t, &copy, &[&a, &b]);
-    rig.write(t, &a, 3);
+    rig.write(s, &a, 3);
+    rig.write(s, &b, 3);
     assert!(!rig.log().contains(&"write now".to_string()));
     rig.run();
+    assert!(rig.is_done(at));
     rig.log();
     rig.write(t, &a, 4);
     assert_eq!(rig.log(), ["write now"]);
     let read = rig.read(s, &a);
     rig.run();
     assert_eq!(first(&read), Ok(4));
+}
+
+#[test]
+fn a_short_write_is_not_carried_out_before_what_its_stream_was_told_to_wait_for() {
+    let mut rig = rig();
+    rig.script.get().writes_now = true;
+    let (s, t) = (StreamId::new(), StreamId::new());
+    let (k, copy) = (rig.kernel("k", out()), rig.kernel("io", io()));
+    let (a, b, c) = (rig.buffer(s, 16), rig.buffer(s, 16), rig.buffer(t, 16));
+    let on = rig.launch(s, &copy, &[&a, &b]);
+    let at = rig.at(t);
+    rig.server.wait(at, Until::Moment(on));
+    rig.log();
+    // The launch reads these bytes, and the stream is ordered behind it already: the write is told of no wait of its own.
+    rig.write(t, &a, 7);
+    // Nor may it come before where no bytes tell.
+    rig.write(t, &c, 7);
+    assert!(!rig.log().contains(&"write now".to_string()));
+    rig.run();
+    rig.log();
+    rig.launch(t, &k, &[&b]);
+    rig.write(t, &c, 8);
+    assert!(rig.log().contains(&"write now".to_string()), "what was waited for is done");
 }

@@ -46,7 +46,7 @@ impl Server for NullServer {
     }
     fn reserve(&mut self, _: Moment, _: &Handle, _: AllocationMode) {}
     fn free(&mut self, _: MemoryId) {}
-    fn write(&mut self, _: Moment, _: &Region, _: Payload) {}
+    fn write(&mut self, _: Moment, _: &Region, _: Payload<'_>) {}
     fn read(&mut self, _: Moment, _: &[Region], _: Promise<Vec<Bytes>>) {}
     fn copy(&mut self, _: Moment, _: &Region, _: &Region) {}
     fn fill(&mut self, _: Moment, _: &Handle, _: Pattern) {}

@@ -77,7 +77,7 @@ pub trait Server: Send + 'static {
     /// Writes host bytes into device memory, replacing it.
     ///
     /// Equivalent to: `cuMemcpyHtoDAsync`, `cuMemcpy2DAsync`; `vkCmdCopyBuffer` from staging; `write_buffer`.
-    fn write(&mut self, at: Moment, target: &Region, data: Payload);
+    fn write(&mut self, at: Moment, target: &Region, data: Payload<'_>);
 
     /// Reads device memory, each region into bytes of its own without gaps. The promise is given when the bytes are there, or with the
     /// failures that lie on them.
@@ -238,9 +238,11 @@ impl Region {
 
 /// What is written: bytes at hand, or bytes that somebody promised.
 #[derive(Clone, Debug)]
-pub enum Payload {
+pub enum Payload<'a> {
     /// Bytes at hand.
     Bytes(Bytes),
+    /// Bytes at hand that are the caller's again after the call: a server that does not write them at once copies them.
+    Slice(&'a [u8]),
     /// The first of the bytes promised. The stream is put aside until they are there; when the promise fails, the target is marked
     /// with the failure.
     Promised(Promise<Vec<Bytes>>),

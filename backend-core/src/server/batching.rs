@@ -93,6 +93,9 @@ impl<D: Driver> DriverServer<D> {
             }
         }
         let slot = &mut self.lanes.slots[lane];
+        if !way.is_empty() {
+            slot.waited = at.seq;
+        }
         if !waits.is_empty() {
             slot.waits.join(waits);
         }

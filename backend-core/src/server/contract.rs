@@ -69,7 +69,7 @@ impl<D: Driver> Server for DriverServer<D> {
         self.free_memory(memory);
     }
 
-    fn write(&mut self, at: Moment, target: &Region, data: Payload) {
+    fn write(&mut self, at: Moment, target: &Region, data: Payload<'_>) {
         if self.ended.is_none() {
             self.write_op(at, target, data);
             self.settle();

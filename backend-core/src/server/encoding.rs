@@ -44,7 +44,7 @@ impl<D: Driver> DriverServer<D> {
             Task::Write { target, data } => {
                 let place = place(pools, &target.handle)?;
                 // SAFETY: see the file's head.
-                unsafe { driver.write(stream, seq, (*data).clone(), place, &target.rows()) }
+                unsafe { driver.write(stream, seq, data.to_bytes(), place, &target.rows()) }
             }
             Task::Copy { source, target } => {
                 let (from, to) = (place(pools, &source.handle)?, place(pools, &target.handle)?);
@@ -60,14 +60,14 @@ impl<D: Driver> DriverServer<D> {
         }
     }
 
-    /// Carries out a short write at once, where nothing has to be waited for and the driver can.
+    /// Carries out a short write at once, where the operation has nothing to wait for, on its own stream neither, and the driver can.
+    /// It then comes before what is in flight on the stream, which shows to nobody, since that has other bytes.
     ///
-    /// Nothing unfinished touches the bytes: what conflicts on other streams is done, or the caller had to wait for it, and what this
-    /// stream waited for before is done when nothing is in flight on it.
+    /// Nothing unfinished touches the bytes: what conflicts with them, here or on other streams, is done, or the operation would wait for
+    /// it; and so is what this stream waited for, which the operation is not told of again.
     pub(super) fn write_at_once(&mut self, lane: usize, task: &Task<'_>) -> bool {
         let Task::Write { target, data } = task else { return false };
-        let slot = &self.lanes.slots[lane];
-        if data.len() > AT_ONCE || !slot.flight.is_empty() {
+        if data.len() > AT_ONCE || self.lanes.slots[lane].is_waiting() {
             return false;
         }
         let (Ok(bytes), Ok(place)) = (data.as_slice(), place(&self.pools, &target.handle)) else { return false };

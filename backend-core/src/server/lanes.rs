@@ -30,6 +30,8 @@ pub(super) struct Lane<D: Driver> {
     pub(super) encoded: usize,
     /// What the batch being encoded waits for.
     pub(super) waits: Frontier,
+    /// The newest operation that waits for another stream on the device.
+    pub(super) waited: u64,
     /// A barrier lies before the operation with this number.
     pub(super) barrier: u64,
     pub(super) submitted: u64,
@@ -53,6 +55,7 @@ impl<D: Driver> Lane<D> {
             flight: Flight::default(),
             encoded: 0,
             waits: Frontier::new(),
+            waited: 0,
             barrier: 0,
             submitted: 0,
             reported: 0,
@@ -68,6 +71,11 @@ impl<D: Driver> Lane<D> {
     /// Something submitted is unfinished.
     pub(super) fn is_busy(&self) -> bool {
         self.flight.len() > self.encoded
+    }
+
+    /// Something unfinished waits for another stream, and what comes after it does so too.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.flight.oldest().is_some_and(|oldest| oldest <= self.waited)
     }
 
     /// Nothing is unfinished.

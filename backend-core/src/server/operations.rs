@@ -1,11 +1,13 @@
 //! Accepting an operation: the tracker resolves it, then it is encoded, parked or refused.
 
 use super::DriverServer;
-use super::tasks::{Task, Uses, Work, use_handle, use_region};
+use super::tasks::{Data, Task, Uses, Work, use_handle, use_region};
 use crate::driver::Driver;
+use alloc::vec::Vec;
 use core::task::Poll;
 use trunnion_resource_tracker::{Name, Resolved, Tracker, Use, Verdict};
 use trunnion_runtime_core::access::Access;
+use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::failure::Failure;
 use trunnion_runtime_core::grid::Grid;
@@ -54,27 +56,38 @@ pub(super) enum Go<'a> {
 }
 
 impl<D: Driver> DriverServer<D> {
-    pub(super) fn write_op(&mut self, at: Moment, target: &Region, data: Payload) {
+    pub(super) fn write_op(&mut self, at: Moment, target: &Region, data: Payload<'_>) {
+        match data {
+            Payload::Bytes(bytes) => self.write_data(at, target, Ok(Data::Bytes(&bytes))),
+            Payload::Slice(slice) => self.write_data(at, target, Ok(Data::Slice(slice))),
+            Payload::Promised(promise) => match promise.poll(&self.waker) {
+                Poll::Ready(given) => {
+                    let bytes = given.and_then(|all| first_of(all, target));
+                    self.write_data(at, target, bytes.as_ref().map(Data::Bytes).map_err(Error::clone));
+                }
+                Poll::Pending => {
+                    let work = Work::PromisedWrite { target: target.clone(), data: promise };
+                    self.write_work(at, target, Go::Later(work));
+                }
+            },
+        }
+    }
+
+    fn write_data(&mut self, at: Moment, target: &Region, data: Result<Data<'_>, Error>) {
+        let go = match data.and_then(|data| fitting(data.len(), target).map(|()| data)) {
+            Ok(data) => Go::Now(Task::Write { target, data }),
+            Err(error) => Go::Fail(error),
+        };
+        self.write_work(at, target, go);
+    }
+
+    fn write_work(&mut self, at: Moment, target: &Region, go: Go<'_>) {
         let mut uses = Uses::new();
         use_region(&mut uses, target, Access::Overwrite);
         if uses.is_empty() {
             return self.pass(at);
         }
-        let label = Label { name: self.names.write, text: "write" };
-        let data = match data {
-            Payload::Bytes(bytes) => Ok(bytes),
-            Payload::Promised(promise) => match promise.poll(&self.waker) {
-                Poll::Ready(given) => given.and_then(|all| first_of(all, target)),
-                Poll::Pending => {
-                    let work = Work::PromisedWrite { target: target.clone(), data: promise };
-                    return self.operate(at, label, &uses, Go::Later(work));
-                }
-            },
-        };
-        match data.and_then(|bytes| fitting(bytes, target)) {
-            Ok(data) => self.operate(at, label, &uses, Go::Now(Task::Write { target, data: &data })),
-            Err(error) => self.operate(at, label, &uses, Go::Fail(error)),
-        }
+        self.operate(at, Label { name: self.names.write, text: "write" }, &uses, go);
     }
 
     pub(super) fn copy_op(&mut self, at: Moment, source: &Region, target: &Region) {
@@ -212,7 +225,7 @@ impl<D: Driver> DriverServer<D> {
             return self.refuse(at, uses, &failure);
         }
         let Some(way) = way else { return self.park(lane, at, &resolved.waits, hazard, uses, task.keep()) };
-        if way.is_empty() && self.write_at_once(lane, &task) {
+        if way.is_empty() && !resolved.barrier && self.write_at_once(lane, &task) {
             return self.tracker.landed(at);
         }
         match self.enqueue(lane, at, &way, &resolved.waits, hazard, uses, &task) {
@@ -258,20 +271,14 @@ fn barrier_after(resolved: &Resolved) -> u64 {
     if resolved.barrier { resolved.hazard } else { 0 }
 }
 
-/// The first of the promised bytes.
-pub(super) fn first_of(
-    all: alloc::vec::Vec<trunnion_runtime_core::bytes::Bytes>,
-    target: &Region,
-) -> Result<trunnion_runtime_core::bytes::Bytes, Error> {
+/// The first of the promised bytes, where they are as many as what they are written to.
+pub(super) fn first_of(all: Vec<Bytes>, target: &Region) -> Result<Bytes, Error> {
     let none = || Error::WrongLength { what: "promised bytes".into(), got: 0, expected: target.size() };
-    all.into_iter().next().ok_or_else(none)
+    let bytes = all.into_iter().next().ok_or_else(none)?;
+    fitting(bytes.len(), target).map(|()| bytes)
 }
 
-/// The bytes, where they are as long as what they are written to.
-pub(super) fn fitting(
-    bytes: trunnion_runtime_core::bytes::Bytes,
-    target: &Region,
-) -> Result<trunnion_runtime_core::bytes::Bytes, Error> {
-    let (got, expected) = (bytes.len() as u64, target.size());
-    if got == expected { Ok(bytes) } else { Err(Error::WrongLength { what: "bytes of a write".into(), got, expected }) }
+fn fitting(bytes: usize, target: &Region) -> Result<(), Error> {
+    let (got, expected) = (bytes as u64, target.size());
+    if got == expected { Ok(()) } else { Err(Error::WrongLength { what: "bytes of a write".into(), got, expected }) }
 }

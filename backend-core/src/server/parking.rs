@@ -4,7 +4,7 @@
 
 use super::DriverServer;
 use super::flight::Writes;
-use super::tasks::{Task, Uses, Work};
+use super::tasks::{Data, Task, Uses, Work};
 use crate::driver::Driver;
 use core::task::Poll;
 use trunnion_resource_tracker::Use;
@@ -130,8 +130,7 @@ impl<D: Driver> DriverServer<D> {
             Work::PromisedWrite { target, data: promise } => match promise.poll(&self.waker) {
                 Poll::Pending => return false,
                 Poll::Ready(given) => {
-                    let first = given.and_then(|all| super::operations::first_of(all, target));
-                    data = Some(first.and_then(|bytes| super::operations::fitting(bytes, target)));
+                    data = Some(given.and_then(|all| super::operations::first_of(all, target)));
                 }
             },
             _ => {}
@@ -151,7 +150,9 @@ impl<D: Driver> DriverServer<D> {
             (None, Some(Err(error))) => Some((Failure::new(at, error), true)),
             (None, given) => {
                 let task = match (&parked.work, &given) {
-                    (Work::PromisedWrite { target, .. }, Some(Ok(data))) => Task::Write { target, data },
+                    (Work::PromisedWrite { target, .. }, Some(Ok(data))) => {
+                        Task::Write { target, data: Data::Bytes(data) }
+                    }
                     (work, _) => work.task(),
                 };
                 let encoded = self.enqueue(lane, at, &way, &parked.waits, hazard, &parked.uses, &task);

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use trunnion_resource_tracker::Use;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::Bytes;
+use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::kernel::KernelHandle;
@@ -23,7 +24,7 @@ pub(super) const ROWS_TRACKED: u64 = 32;
 pub(super) enum Task<'a> {
     Write {
         target: &'a Region,
-        data: &'a Bytes,
+        data: Data<'a>,
     },
     Read {
         sources: &'a [Region],
@@ -39,6 +40,37 @@ pub(super) enum Task<'a> {
     Launch(Launch<'a>),
     /// Takes its place in the stream, and does nothing.
     Nothing,
+}
+
+/// The bytes of a write.
+#[derive(Clone, Copy)]
+pub(super) enum Data<'a> {
+    Bytes(&'a Bytes),
+    /// The caller's, for the length of the call.
+    Slice(&'a [u8]),
+}
+
+impl<'a> Data<'a> {
+    pub(super) fn as_slice(self) -> Result<&'a [u8]> {
+        match self {
+            Data::Bytes(bytes) => bytes.as_slice(),
+            Data::Slice(slice) => Ok(slice),
+        }
+    }
+
+    pub(super) fn len(self) -> usize {
+        match self {
+            Data::Bytes(bytes) => bytes.len(),
+            Data::Slice(slice) => slice.len(),
+        }
+    }
+
+    pub(super) fn to_bytes(self) -> Bytes {
+        match self {
+            Data::Bytes(bytes) => bytes.clone(),
+            Data::Slice(slice) => Bytes::copy_from_slice(slice),
+        }
+    }
 }
 
 /// What was put aside.
@@ -85,7 +117,7 @@ pub(super) enum Work {
 impl Task<'_> {
     pub(super) fn keep(&self) -> Work {
         match *self {
-            Task::Write { target, data } => Work::Write { target: target.clone(), data: data.clone() },
+            Task::Write { target, data } => Work::Write { target: target.clone(), data: data.to_bytes() },
             Task::Read { sources } => Work::Read { sources: sources.to_vec() },
             Task::Copy { source, target } => Work::Copy { source: source.clone(), target: target.clone() },
             Task::Fill { target, pattern } => Work::Fill { target: target.clone(), pattern },
@@ -105,7 +137,7 @@ impl Work {
     /// What of it the driver does; for the rest, nothing.
     pub(super) fn task(&self) -> Task<'_> {
         match self {
-            Work::Write { target, data } => Task::Write { target, data },
+            Work::Write { target, data } => Task::Write { target, data: Data::Bytes(data) },
             Work::Read { sources } => Task::Read { sources },
             Work::Copy { source, target } => Task::Copy { source, target },
             Work::Fill { target, pattern } => Task::Fill { target, pattern: *pattern },

@@ -232,6 +232,12 @@ impl Client {
         self.service.enqueue(self.stream(), entry)
     }
 
+    /// Carries out an operation of this client's stream here and now, if nobody has the device and nothing is queued.
+    #[inline(always)]
+    fn try_operate(&self, what: &'static str, run: impl FnOnce(&mut Core, Moment)) -> Option<Result<Point>> {
+        self.service.try_operate(what, self.stream(), run)
+    }
+
     /// A handle must be this device's.
     #[inline]
     fn local(&self, handle: &Handle) -> Result<()> {

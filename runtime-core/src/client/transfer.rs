@@ -20,6 +20,10 @@ use core::time::Duration;
 /// more costs less than asking.
 const IN_PLACE: usize = 256 << 10;
 
+/// A slice of at most this many bytes is written by the caller, if the device is at rest: that keeps the device from others no longer
+/// than queueing it would keep the caller.
+const AT_ONCE: usize = 16 << 10;
+
 /// A tensor in device memory, as a transfer sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorView<'a> {
@@ -66,7 +70,18 @@ impl Client {
     pub fn write_slice(&self, target: &Handle, data: &[u8]) -> Result<Point> {
         self.check_length("write", data.len(), target.size_in_used())?;
         self.check_transfer(target)?;
-        if data.len() >= IN_PLACE && self.service.features.host_visible {
+        if !self.service.features.host_visible {
+            return self.write(target, Bytes::copy_from_slice(data));
+        }
+        if data.len() <= AT_ONCE
+            && !data.is_empty()
+            && let Some(point) = self.try_operate("write", |core, at| {
+                core.server.write(at, &Region::whole(target), Payload::Slice(data));
+            })
+        {
+            return point;
+        }
+        if data.len() >= IN_PLACE {
             // Only where nobody has to be waited for: otherwise a copy for the queue is made, and the caller goes on.
             let access = self.open_access(target, Access::Overwrite)?;
             if let Ok(Some(Ok(grant))) = access.granted()

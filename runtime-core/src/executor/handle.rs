@@ -114,6 +114,15 @@ impl<T: Resident> Executor<T> {
         self.shared.call(call, deadline)
     }
 
+    /// Runs this here and now, if nobody has the device and nothing is queued; otherwise it is dropped, and nothing has happened. What it
+    /// borrows need not outlive the call.
+    ///
+    /// # Errors
+    /// [`CallError::Panicked`].
+    pub fn try_run<R>(&self, run: impl FnOnce(&mut T, u64) -> R) -> Option<Result<R, CallError>> {
+        self.shared.try_run(run)
+    }
+
     /// The hardware has progressed: [`Resident::progress`] is called soon. From any thread, also a driver's callback: never
     /// blocks, never runs the resident's code. Several may come as one. Inline, the next submit, call or `drain` sees to it.
     pub fn notify(&self) {

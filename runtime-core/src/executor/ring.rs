@@ -224,6 +224,21 @@ impl<T> Ring<T> {
         }
     }
 
+    /// Claims the unit at `head`, where the consumer stands, if nothing is claimed before it. The runner may sleep on. It is never
+    /// published: only the consumer, whose turn it is, knows of it.
+    fn try_claim_turn(&self, head: usize, reserved: bool) -> bool {
+        let mut tail = self.tail.0.word.load(Ordering::Relaxed);
+        let next = head.wrapping_add(UNIT);
+        while tail & !FLAGS == head && tail & CLOSED == 0 && (reserved || tail & RESERVED == 0) {
+            let claimed = next | (tail & FLAGS);
+            match self.tail.0.word.compare_exchange_weak(tail, claimed, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => tail = now,
+            }
+        }
+        false
+    }
+
     /// The ticket of a claim that is not published yet: its place in the order of everything ever run, from 1.
     #[inline]
     pub(super) fn ticket(&self, claim: &Claim) -> u64 {
@@ -435,6 +450,16 @@ impl<T> Consumer<T> {
         unsafe { record.cast::<Run<T>>().read()(record, resident, ticket) };
         self.pass(ring, mark);
         true
+    }
+
+    /// Takes the ring's next place for something that is run at once, in place of an entry, where nothing is queued: its ticket. What is
+    /// queued meanwhile comes after it; [`end_turn`](Self::end_turn) when it has been run.
+    pub(super) fn take_turn(&self, ring: &Ring<T>, reserved: bool) -> Option<u64> {
+        ring.try_claim_turn(self.head as usize, reserved).then(|| self.ticket())
+    }
+
+    pub(super) fn end_turn(&mut self, ring: &Ring<T>) {
+        self.pass(ring, 1 << KIND_BITS | ENTRY);
     }
 
     /// Gives the record at the head back to the producers, unread.

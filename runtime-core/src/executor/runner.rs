@@ -82,16 +82,21 @@ fn run<T: Resident>(shared: &Shared<T>) {
             backoff = Backoff::default();
             continue;
         }
-        match ring.try_sleep() {
-            Sleep::Asleep => {
-                while ring.is_sleeping() && bell.is_quiet() {
-                    park();
+        while !ring.is_ready() && bell.is_quiet() {
+            match ring.try_sleep() {
+                Sleep::Asleep => {
+                    while ring.is_sleeping() && bell.is_quiet() {
+                        park();
+                    }
+                    ring.end_sleep();
+                    break;
                 }
-                ring.end_sleep();
+                // Somebody runs what was never queued. Its release sees the note.
+                Sleep::Outstanding if state.note() => park(),
+                // Claimed and not published: its producer was interrupted between the two.
+                Sleep::Outstanding => backoff.wait(),
+                Sleep::Closed => break,
             }
-            // Claimed and not published: its producer was interrupted between the two.
-            Sleep::Outstanding => backoff.wait(),
-            Sleep::Closed => {}
         }
     }
 }

@@ -10,7 +10,7 @@ use core::time::Duration;
 use super::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::bell::{ABANDON, Bell, NOTIFIED};
 use super::config::{Config, Execution};
-use super::error::{StartError, SubmitError};
+use super::error::{CallError, StartError, SubmitError};
 use super::guarded::{Guarded, Held, word_of};
 use super::reservation::Desk;
 use super::resident::{Resident, Wakers};
@@ -21,6 +21,9 @@ use crate::platform::{Backoff, Deadline, ThreadToken};
 
 /// How many bytes of entries are run before the resident may have wakers woken, and a helper looks at its deadline.
 const BATCH: u64 = 16 << 10;
+
+/// How long a caller that would rather run something itself waits for the lock: about what it costs to have it run.
+const MOMENTS: Duration = Duration::from_micros(2);
 
 /// What the lock guards.
 pub(super) struct State<T> {
@@ -211,24 +214,63 @@ impl<T: Resident> Shared<T> {
         ready
     }
 
+    /// Runs this on the resident here, after what is queued, if the lock is to be had within moments; `None` otherwise.
+    pub(super) fn try_run<R>(&self, run: impl FnOnce(&mut T, u64) -> R) -> Option<Result<R, CallError>> {
+        let me = word_of(ThreadToken::current());
+        let mut held = self.state.try_enter(me).or_else(|| {
+            (!self.state.is_held_by(me) && self.spin_until(MOMENTS, || self.state.is_free())).then_some(())?;
+            self.state.try_enter(me)
+        })?;
+        let state = &mut *held;
+        state.enter(me);
+        if self.ring.is_ready() {
+            self.run_batch(state, u64::MAX);
+        }
+        let result = state.consumer.take_turn(&self.ring, self.desk.is_owned_by(me)).map(|ticket| {
+            let result = contain(|| run(&mut state.resident, ticket)).map_err(|panic| {
+                let message = panic.message();
+                state.report(ticket, panic);
+                CallError::Panicked { message }
+            });
+            state.consumer.end_turn(&self.ring);
+            result
+        });
+        let mut wakers = Wakers::new();
+        state.tell(|resident| wakers = resident.leave());
+        if self.release(held, wakers) {
+            self.answer_note(me);
+        }
+        result
+    }
+
     /// Somebody came by while the lock was held: sees to it that what they queued is run.
     fn answer_note(&self, me: usize) {
         if self.has_runner && !self.has_ended() {
-            self.ring.end_sleep();
-            self.bell.rouse();
+            if !self.lull_runner() {
+                self.ring.end_sleep();
+                self.bell.rouse();
+            }
         } else {
             self.drain(me);
         }
+    }
+
+    /// Where it was the runner that came by and there is nothing for it to do, it is as good as asleep: whoever queues next wakes it.
+    #[cfg(feature = "std")]
+    fn lull_runner(&self) -> bool {
+        self.ring.try_sleep() == super::ring::Sleep::Asleep && self.bell.is_quiet()
+    }
+
+    #[cfg(not(feature = "std"))]
+    fn lull_runner(&self) -> bool {
+        false
     }
 
     /// Runs entries up to the position `until` and releases the lock; `true` where a note was left meanwhile.
     #[must_use]
     pub(super) fn work(&self, mut held: Held<'_, State<T>>, me: usize, until: u64) -> bool {
         let state = &mut *held;
-        if state.last != me {
-            state.last = me;
-            state.tell(Resident::enter);
-        }
+        state.enter(me);
         let mut wakers = Wakers::new();
         loop {
             self.run_batch(state, until);
@@ -238,10 +280,15 @@ impl<T: Resident> Shared<T> {
                 break;
             }
         }
+        self.release(held, wakers)
+    }
+
+    /// Releases the lock, after the end where that has come, and wakes; `true` where a note was left meanwhile.
+    fn release(&self, mut held: Held<'_, State<T>>, mut wakers: Wakers) -> bool {
         if self.ring.is_closed() && self.ring.is_empty() {
-            self.end(state);
+            self.end(&mut held);
             // What the end answered is to be woken too.
-            state.tell(|resident| wakers.extend(resident.leave()));
+            held.tell(|resident| wakers.extend(resident.leave()));
         }
         let noted = held.release();
         for waker in wakers {
@@ -302,6 +349,15 @@ impl<T: Resident> Shared<T> {
 }
 
 impl<T: Resident> State<T> {
+    /// The thread that runs what follows.
+    #[inline]
+    fn enter(&mut self, me: usize) {
+        if self.last != me {
+            self.last = me;
+            self.tell(Resident::enter);
+        }
+    }
+
     /// Runs published entries until `until`, or until the bell rings.
     #[inline]
     fn run(&mut self, ring: &Ring<T>, bell: &Bell, until: u64) {

@@ -240,6 +240,36 @@ impl Service {
         Ok(Point { service: self.id, stream, seq })
     }
 
+    /// Carries out an operation of a stream here and now, if nobody has the device and nothing is queued.
+    pub(crate) fn try_operate(
+        &self,
+        what: &'static str,
+        stream: StreamId,
+        run: impl FnOnce(&mut Core, Moment),
+    ) -> Option<Result<Point>> {
+        if let Err(error) = self.shared.check() {
+            return Some(Err(error));
+        }
+        let result = self.executor.try_run(|core, seq| {
+            run(core, Moment { stream, seq });
+            seq
+        })?;
+        let point = |seq| Point { service: self.id, stream, seq };
+        Some(result.map(point).map_err(|error| self.unanswered(what, error)))
+    }
+
+    /// Why a call has no answer.
+    #[cold]
+    fn unanswered(&self, what: &'static str, error: CallError) -> Error {
+        match error {
+            CallError::Timeout { waited } => Error::Timeout { waited, point: None },
+            CallError::Panicked { message } => Error::Panicked { what: what.to_string(), message },
+            CallError::Closed => self.shared.end_error(),
+            CallError::Reentrant => Error::Reentrant { what: what.into() },
+            _ => queue_busy(),
+        }
+    }
+
     /// Runs an entry and waits for its answer.
     pub(crate) fn call<R: Send + 'static>(
         &self,
@@ -262,13 +292,7 @@ impl Service {
             core.note_fault();
             answer
         };
-        self.executor.call(entry, deadline).map_err(|error| match error {
-            CallError::Timeout { waited } => Error::Timeout { waited, point: None },
-            CallError::Panicked { message } => Error::Panicked { what: what.to_string(), message },
-            CallError::Closed => self.shared.end_error(),
-            CallError::Reentrant => Error::Reentrant { what: what.into() },
-            _ => queue_busy(),
-        })
+        self.executor.call(entry, deadline).map_err(|error| self.unanswered(what, error))
     }
 
     /// Takes the device for the calling thread.

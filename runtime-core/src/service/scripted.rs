@@ -162,7 +162,7 @@ impl Server for Scripted {
         self.remote.with(|script| script.modes.push((at.stream, mode)));
     }
     fn free(&mut self, _: MemoryId) {}
-    fn write(&mut self, _: Moment, _: &Region, _: Payload) {}
+    fn write(&mut self, _: Moment, _: &Region, _: Payload<'_>) {}
     fn read(&mut self, at: Moment, _: &[Region], into: Promise<Vec<Bytes>>) {
         self.accept(at, Some(into));
     }
