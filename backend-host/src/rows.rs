@@ -6,8 +6,10 @@ use trunnion_runtime_core::layout::Rows;
 /// Calls `piece` with source offset, target offset and length of each run of bytes that lies in one row of both, in order.
 pub(crate) fn for_each_pair(source: &Rows, target: &Rows, mut piece: impl FnMut(usize, usize, usize)) {
     if source.outer.is_empty() && target.outer.is_empty() {
-        let length = source.row.min(target.row) as usize;
-        return if length > 0 { piece(0, 0, length) };
+        if let length @ 1.. = source.row.min(target.row) as usize {
+            piece(0, 0, length);
+        }
+        return;
     }
     let (mut from, mut to) = (Cursor::new(source), Cursor::new(target));
     while !from.done && !to.done {
