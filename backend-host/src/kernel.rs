@@ -27,7 +27,7 @@ use trunnion_runtime_core::sync::AtomicU64;
 
 use crate::claims::Claims;
 use crate::lock::Lock;
-use crate::pool::{self, Crew, Shift, Work};
+use crate::pool::{self, Crew, Shift, Team, Work};
 use crate::storage::{HostPage, Span};
 use crate::unwind::contain;
 
@@ -182,8 +182,8 @@ impl LaunchJob {
         })
     }
 
-    /// Runs it, on up to `threads` threads.
-    pub(crate) fn run(self: Arc<Self>, threads: usize, called: bool) -> Result<()> {
+    /// Runs it, on up to `threads` threads: the caller and a team, to which a thread was `called` already.
+    pub(crate) fn run(self: Arc<Self>, threads: usize, team: &Team, called: bool) -> Result<()> {
         let grid = match self.counts {
             Counts::Known(grid) => grid,
             Counts::InMemory(span, limits) => {
@@ -201,7 +201,7 @@ impl LaunchJob {
         }
         self.grid.iter().zip(grid).for_each(|(axis, count)| axis.store(count, Ordering::Relaxed));
         self.total.store(total, Ordering::Relaxed);
-        self.run_all(total, threads, called);
+        self.run_all(total, threads, team, called);
         match self.fault.lock().take() {
             None => Ok(()),
             Some(Fault { workgroup, fault, .. }) => {
@@ -222,7 +222,7 @@ impl LaunchJob {
     }
 
     /// Runs all workgroups: with others where the last launch of the kernel says that it is worth it, or where this one turns out so.
-    fn run_all(self: &Arc<Self>, total: u64, threads: usize, called: bool) {
+    fn run_all(self: &Arc<Self>, total: u64, threads: usize, team: &Team, called: bool) {
         let cost = self.code.cost.load(Ordering::Relaxed);
         let threads = threads.min(usize::try_from(total).unwrap_or(usize::MAX));
         let fair = (total / (threads as u64 * 4)).max(1);
@@ -234,7 +234,8 @@ impl LaunchJob {
             self.turn.store(total, Ordering::Relaxed);
             return self.work(&Shift::owner());
         }
-        let worth = || if called || pool::has_idle_thread() { WORTH_SHARING } else { WORTH_WAKING };
+        let worth =
+            || if called || team.is_attended() || pool::has_idle_thread() { WORTH_SHARING } else { WORTH_WAKING };
         let expected = cost.saturating_mul(total);
         if cost != 0 && expected < worth() {
             let start = pool::now();
@@ -248,7 +249,7 @@ impl LaunchJob {
                 }
             }
         }
-        pool::share(self, helpers);
+        team.share(self.clone(), helpers);
     }
 
     /// Runs the next workgroups; false when there are none. The owner goes from the front and helpers from the back, so that in a chain of

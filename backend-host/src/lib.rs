@@ -21,6 +21,8 @@ mod pool;
 mod rows;
 mod storage;
 mod stream;
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+mod team;
 mod transfer;
 mod unwind;
 

@@ -20,9 +20,10 @@ use std::thread::{self, Thread};
 pub(crate) use std::time::Instant;
 
 use crate::lock::Lock;
+pub(crate) use crate::team::Team;
 
 /// How long a thread without work looks for some before it sleeps.
-const LOOKING: Duration = Duration::from_micros(30);
+pub(crate) const LOOKING: Duration = Duration::from_micros(30);
 
 /// How often an owner looks whether its helpers are done before it does anything about it.
 const GLANCES: u32 = 200;
@@ -79,7 +80,17 @@ impl Crew {
         Self { helpers: AtomicUsize::new(0), owner: Lock::new(None) }
     }
 
-    fn leave(&self) {
+    /// One more is at it. Only while the owner cannot have closed it.
+    pub(crate) fn join(&self) {
+        self.helpers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.helpers.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn leave(&self) {
         if self.helpers.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some(owner) = self.owner.lock().take()
         {
@@ -88,7 +99,7 @@ impl Crew {
     }
 
     /// Waits until no helper is left. None joins any more.
-    fn see_off(&self) {
+    pub(crate) fn see_off(&self) {
         // Nearly always a helper is at its last piece, and that is short.
         for _ in 0..GLANCES {
             if self.helpers.load(Ordering::Acquire) == 0 {
@@ -197,16 +208,37 @@ pub(crate) fn has_idle_thread() -> bool {
 
 /// Does the work, with the help of up to `helpers` threads that have nothing else to do. It is done when this returns.
 pub(crate) fn share<W: Work>(work: &Arc<W>, helpers: usize) {
-    let pool = pool();
-    {
-        let mut tasks = pool.lock();
-        tasks.open.push(Open { work: work.clone(), places: helpers });
-        pool.note(&tasks);
-        pool.call(tasks);
-    }
+    open(work.clone(), helpers);
     work.work(&Shift::owner());
-    pool.lock().open.retain(|open| !ptr::eq(open.work.crew(), work.crew()));
+    close(&**work);
+}
+
+/// Up to `helpers` threads that have nothing else to do may join in the work, until it is closed.
+pub(crate) fn open(work: Arc<dyn Work>, helpers: usize) {
+    let pool = pool();
+    let mut tasks = pool.lock();
+    tasks.open.push(Open { work, places: helpers });
+    pool.note(&tasks);
+    pool.call(tasks);
+}
+
+/// Nobody joins in the work any more, and nobody is at it when this returns.
+pub(crate) fn close(work: &dyn Work) {
+    pool().lock().open.retain(|open| !ptr::eq(open.work.crew(), work.crew()));
     work.crew().see_off();
+}
+
+/// There is more to do in work that is open.
+pub(crate) fn beckon() {
+    let pool = pool();
+    let tasks = pool.lock();
+    pool.note(&tasks);
+    pool.call(tasks);
+}
+
+/// Changes when something is added for threads of the pool to do.
+pub(crate) fn added() -> usize {
+    pool().added.load(Ordering::Relaxed)
 }
 
 /// Now, for measuring how long something took.
@@ -342,7 +374,7 @@ impl Pool {
         open.places -= 1;
         let work = open.work.clone();
         // Under the lock: the owner waits for those who joined before it closed the work.
-        work.crew().helpers.fetch_add(1, Ordering::Relaxed);
+        work.crew().join();
         Some(Task::Help(work))
     }
 }

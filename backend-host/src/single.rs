@@ -99,6 +99,25 @@ pub(crate) fn share<W: Work>(work: &Arc<W>, _helpers: usize) {
     work.work(&Shift::owner());
 }
 
+/// Nobody.
+pub(crate) struct Team;
+
+impl Team {
+    pub(crate) const fn new() -> Self {
+        Self
+    }
+
+    pub(crate) const fn is_attended(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn share(&self, work: Arc<dyn Work>, _helpers: usize) {
+        work.work(&Shift::owner());
+    }
+
+    pub(crate) const fn dismiss(&self) {}
+}
+
 /// There is no clock to measure with.
 #[derive(Clone, Copy)]
 pub(crate) struct Instant;

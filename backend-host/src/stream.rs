@@ -21,7 +21,7 @@ use trunnion_runtime_core::sync::AtomicU64;
 use crate::finish::Finish;
 use crate::kernel::{LaunchJob, WORTH_WAKING};
 use crate::lock::Lock;
-use crate::pool::{self, Errand};
+use crate::pool::{self, Errand, Team};
 use crate::storage::{HostPage, Span};
 use crate::transfer::Mover;
 use crate::unwind::contain;
@@ -87,6 +87,7 @@ struct Queue {
     line: Lock<Line>,
     timeline: Timeline,
     finished: Lock<VecDeque<Finished>>,
+    team: Team,
 }
 
 #[derive(Default)]
@@ -117,6 +118,7 @@ impl HostStream {
             line: Lock::default(),
             timeline: Timeline::default(),
             finished: Lock::default(),
+            team: Team::new(),
         };
         Self { queue: Arc::new(queue), batch: Batch::default(), reported: 0, barriers: 0 }
     }
@@ -209,10 +211,10 @@ impl Operation {
         }
     }
 
-    /// Runs it; `called` says that a thread was called to help.
-    fn run(self, engine: &Engine, seq: u64, called: bool, outcome: &mut Outcome) -> Result<()> {
+    /// Runs it; `called` says that a thread was called to the team.
+    fn run(self, engine: &Engine, seq: u64, team: &Team, called: bool, outcome: &mut Outcome) -> Result<()> {
         match self {
-            Self::Launch(job) => job.run(engine.threads, called),
+            Self::Launch(job) => job.run(engine.threads, team, called),
             Self::Copy { source, source_rows, target, target_rows } => {
                 engine.mover.copy(source.span, &source_rows, target.span, &target_rows);
                 Ok(())
@@ -322,13 +324,14 @@ impl Queue {
             pool::attract();
         }
         for (seq, operation) in batch.operations.drain(..) {
-            let ran = contain(|| operation.run(&self.engine, seq, called, &mut outcome)).unwrap_or_else(|message| {
-                Err(Error::Panicked { what: "an operation of the host device".into(), message })
-            });
+            let ran = contain(|| operation.run(&self.engine, seq, &self.team, called, &mut outcome)).unwrap_or_else(
+                |message| Err(Error::Panicked { what: "an operation of the host device".into(), message }),
+            );
             if let Err(error) = ran {
                 outcome.failed.push((seq, error));
             }
         }
+        self.team.dismiss();
         let due = self.engine.finish.due();
         self.finished.lock().push_back(Finished { seq: batch.seq, outcome, due });
         {

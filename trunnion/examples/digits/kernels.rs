@@ -17,18 +17,16 @@ const UPDATES: usize = 1280;
 /// Every kernel of the network, prepared.
 #[derive(Debug)]
 pub struct Kernels {
-    /// order, all images -> the batch's images; parameter: where the batch begins in the order.
+    /// order, images, labels -> images and labels in that order
     pub gather: KernelHandle,
     /// images, weights, bias -> relu(images x weights + bias)
     pub hidden: KernelHandle,
     /// hidden, weights, bias -> hidden x weights + bias
     pub output: KernelHandle,
-    /// logits, order, all labels -> losses, gradient of the logits; parameter: where the batch begins in the order.
+    /// logits, labels, output weights, hidden -> losses, gradients of the logits and of the hidden layer
     pub loss: KernelHandle,
     /// hidden, gradient of the logits -> gradients of the output weights and bias
     pub output_gradient: KernelHandle,
-    /// gradient of the logits, output weights, hidden -> gradient of the hidden layer
-    pub hidden_layer_gradient: KernelHandle,
     /// images, gradient of the hidden layer -> gradients of the hidden weights and bias
     pub hidden_gradient: KernelHandle,
     /// gradient -> velocity, weights
@@ -67,22 +65,17 @@ impl Kernels {
         };
         let reads = |count: usize| (0..count).fold(Interface::new(), |interface, _| interface.read());
         Ok(Self {
-            gather: kernel("gather", reads(2).overwrite(rows_of(ROWS, PIXELS)).parameters_of::<u32>(), gather)?,
+            gather: kernel("gather", reads(3).overwrite(rows_of(ROWS, PIXELS)).overwrite(rows_of(ROWS, 1)), gather)?,
             hidden: kernel("hidden", reads(3).overwrite(rows_of(ROWS, HIDDEN)), hidden)?,
             output: kernel("output", reads(3).overwrite(rows_of(ROWS, CLASSES)), output)?,
             loss: kernel(
                 "loss",
-                reads(3).overwrite(rows_of(ROWS, 1)).overwrite(rows_of(ROWS, CLASSES)).parameters_of::<u32>(),
+                [1, CLASSES, HIDDEN].iter().fold(reads(4), |all, columns| all.overwrite(rows_of(ROWS, *columns))),
                 loss,
             )?,
             output_gradient: kernel("output_gradient", weight_gradient_interface(CLASSES), |group| {
                 weight_gradient(group, HIDDEN)
             })?,
-            hidden_layer_gradient: kernel(
-                "hidden_layer_gradient",
-                reads(3).overwrite(rows_of(ROWS, HIDDEN)),
-                hidden_layer_gradient,
-            )?,
             hidden_gradient: kernel("hidden_gradient", weight_gradient_interface(HIDDEN), |group| {
                 weight_gradient(group, PIXELS)
             })?,
@@ -94,16 +87,18 @@ impl Kernels {
 }
 
 fn gather(group: &Workgroup<'_>) -> Result<(), KernelFault> {
-    let (order, images) = (group.read::<u32>(0)?, group.read::<f32>(1)?);
-    let first = group.parameters::<u32>()? as usize + ROWS * group.id()[0] as usize;
-    for (batch, row) in group.part::<f32>(2)?.chunks_exact_mut(PIXELS).zip(&order[first..]) {
-        batch.copy_from_slice(&images[*row as usize * PIXELS..][..PIXELS]);
+    let (order, images, labels) = (group.read::<u32>(0)?, group.read::<f32>(1)?, group.read::<u32>(2)?);
+    let own = order[ROWS * group.id()[0] as usize..].iter().map(|row| *row as usize);
+    let to = group.part::<f32>(3)?.chunks_exact_mut(PIXELS).zip(group.part::<u32>(4)?);
+    for ((image, label), row) in to.zip(own) {
+        image.copy_from_slice(&images[row * PIXELS..][..PIXELS]);
+        *label = labels[row];
     }
     Ok(())
 }
 
 /// The rows of a matrix of `columns` that belong to the workgroup's rows of the result.
-fn own_rows<'a>(group: &Workgroup<'_>, matrix: &'a [f32], columns: usize) -> &'a [f32] {
+fn own_rows<'a, T>(group: &Workgroup<'_>, matrix: &'a [T], columns: usize) -> &'a [T] {
     let first = ROWS * group.id()[0] as usize;
     let last = (first + ROWS).min(matrix.len() / columns);
     &matrix[first * columns..last * columns]
@@ -126,15 +121,12 @@ fn output(group: &Workgroup<'_>) -> Result<(), KernelFault> {
 }
 
 fn loss(group: &Workgroup<'_>) -> Result<(), KernelFault> {
-    let (logits, order, all_labels) = (group.read(0)?, group.read::<u32>(1)?, group.read::<u32>(2)?);
-    let first = group.parameters::<u32>()? as usize + ROWS * group.id()[0] as usize;
-    let mut labels = [0; ROWS];
-    for (label, row) in labels.iter_mut().zip(&order[first..]) {
-        *label = all_labels[*row as usize];
-    }
-    let (losses, gradient) = (group.part(3)?, group.part(4)?);
-    let logits = own_rows(group, logits, CLASSES);
-    reference::softmax_cross_entropy(logits, &labels[..losses.len()], losses, gradient, BATCH);
+    let (logits, labels) = (own_rows(group, group.read(0)?, CLASSES), own_rows(group, group.read(1)?, 1));
+    let (weights, hidden) = (group.read(2)?, own_rows(group, group.read(3)?, HIDDEN));
+    let (losses, logits_gradient, hidden_gradient) = (group.part(4)?, group.part(5)?, group.part(6)?);
+    reference::softmax_cross_entropy(logits, labels, losses, logits_gradient, BATCH);
+    reference::matmul_transposed_right(logits_gradient, weights, hidden_gradient, CLASSES);
+    reference::relu_gradient(hidden_gradient, hidden);
     Ok(())
 }
 
@@ -151,14 +143,6 @@ fn weight_gradient(group: &Workgroup<'_>, inputs: usize) -> Result<(), KernelFau
     if group.id()[0] == 0 {
         reference::sum_rows(right, group.part(3)?);
     }
-    Ok(())
-}
-
-fn hidden_layer_gradient(group: &Workgroup<'_>) -> Result<(), KernelFault> {
-    let (logits_gradient, weights, hidden) = (group.read(0)?, group.read(1)?, group.read(2)?);
-    let out = group.part(3)?;
-    reference::matmul_transposed_right(own_rows(group, logits_gradient, CLASSES), weights, out, CLASSES);
-    reference::relu_gradient(out, own_rows(group, hidden, HIDDEN));
     Ok(())
 }
 

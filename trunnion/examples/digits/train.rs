@@ -64,7 +64,6 @@ pub struct Trainer {
     kernels: Kernels,
     images: Buffer<f32>,
     labels: Buffer<u32>,
-    batch: Buffer<f32>,
     weights: Parameters,
     velocity: Parameters,
     gradient: Parameters,
@@ -80,7 +79,6 @@ impl Trainer {
             kernels: Kernels::prepare(&client)?,
             images: Buffer::from_slice(&client, &train.images)?,
             labels: Buffer::from_slice(&client, &train.labels)?,
-            batch: Buffer::empty(&client, BATCH * PIXELS)?,
             weights: Parameters::create(&client, &Weights::random(seed))?,
             velocity: Parameters::create(&client, &Weights::zero())?,
             gradient: Parameters::create(&client, &Weights::zero())?,
@@ -95,33 +93,37 @@ impl Trainer {
     /// are left out, so that every step has one shape; the next order brings them in.
     pub fn epoch(&mut self, order: &[u32]) -> Result<f32, Box<dyn Error>> {
         let steps = order.len() / BATCH;
-        let order = Buffer::from_slice(&self.client, order)?;
-        let losses = Buffer::<f32>::empty(&self.client, steps * BATCH)?;
-        for step in 0..steps {
-            let own = losses.slice(step * BATCH..(step + 1) * BATCH)?;
-            self.step(&order, (step * BATCH) as u32, &own)?;
+        let rows = steps * BATCH;
+        let Self { client, kernels, .. } = &*self;
+        let order = Buffer::from_slice(client, order)?;
+        let images = Buffer::<f32>::empty(client, rows * PIXELS)?;
+        let labels = Buffer::<u32>::empty(client, rows)?;
+        let args = args![&order, &self.images, &self.labels, &images, &labels];
+        client.launch(&kernels.gather, batch_grid(rows), args)?;
+        let losses = Buffer::<f32>::empty(client, rows)?;
+        for first in (0..rows).step_by(BATCH) {
+            let batch = first..first + BATCH;
+            let pixels = batch.start * PIXELS..batch.end * PIXELS;
+            self.step(&images.slice(pixels)?, &labels.slice(batch.clone())?, &losses.slice(batch)?)?;
         }
-        let mean = Buffer::<f32>::empty(&self.client, 1)?;
-        self.client.launch(&self.kernels.mean, Grid::x(1), [&losses, &mean])?;
+        let mean = Buffer::<f32>::empty(client, 1)?;
+        client.launch(&kernels.mean, Grid::x(1), [&losses, &mean])?;
         Ok(mean.read()?[0])
     }
 
-    /// One training step on the rows at `first` of the order: forward, backward, update.
-    fn step(&self, order: &Buffer<u32>, first: u32, losses: &Buffer<f32>) -> Result<()> {
-        let Self { client, kernels, batch, weights, gradient, layers, .. } = self;
+    /// One training step on the rows of a batch: forward, backward, update.
+    fn step(&self, images: &Buffer<f32>, labels: &Buffer<u32>, losses: &Buffer<f32>) -> Result<()> {
+        let Self { client, kernels, weights, gradient, layers, .. } = self;
         let Layers { hidden, logits, .. } = layers;
         let (logits_gradient, layer_gradient) = (&self.logits_gradient, &self.hidden_layer_gradient);
         let launch = |kernel, grid, args: Args<'_>| client.launch(kernel, grid, args);
-        launch(&kernels.gather, batch_grid(BATCH), args![order, &self.images, batch; &first])?;
-        self.forward(batch, layers)?;
+        self.forward(images, layers)?;
 
-        let args = args![logits, order, &self.labels, losses, logits_gradient; &first];
+        let args = args![logits, labels, &weights.output, hidden, losses, logits_gradient, layer_gradient];
         launch(&kernels.loss, batch_grid(BATCH), args)?;
         let args = args![hidden, logits_gradient, &gradient.output, &gradient.output_bias];
         launch(&kernels.output_gradient, weight_grid(HIDDEN), args)?;
-        let args = args![logits_gradient, &weights.output, hidden, layer_gradient];
-        launch(&kernels.hidden_layer_gradient, batch_grid(BATCH), args)?;
-        let args = args![batch, layer_gradient, &gradient.hidden, &gradient.hidden_bias];
+        let args = args![images, layer_gradient, &gradient.hidden, &gradient.hidden_bias];
         launch(&kernels.hidden_gradient, weight_grid(PIXELS), args)?;
         let args = args![&gradient.all, &self.velocity.all, &weights.all];
         launch(&kernels.update, update_grid(Parameters::COUNT), args)?;
