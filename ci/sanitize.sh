@@ -1,7 +1,15 @@
 #!/usr/bin/env bash
-# AddressSanitizer over the crates that hold unsafe code and over the conformance suite; Miri and ThreadSanitizer where
-# the toolchain has what they need, and `NOT RUN` with the reason where it has not.
+# AddressSanitizer and ThreadSanitizer over the crates that hold unsafe code, AddressSanitizer over the conformance suite
+# too; Miri where the toolchain has it. `NOT RUN` with the reason where a compiler has not what one of them needs.
+#
+# `--long` runs ThreadSanitizer over the server and the conformance suite too.
 source "$(dirname "$0")/workspace.sh"
+
+case ${1:-} in
+--long) long=1 ;;
+'') long= ;;
+*) die "takes no argument but --long, and was given $1" ;;
+esac
 
 # Sanitizers are unstable flags, and this is the switch that lets a stable compiler take them.
 export RUSTC_BOOTSTRAP=1
@@ -52,20 +60,66 @@ if cargo miri --version >/dev/null 2>&1 && [[ -e $SYSROOT/lib/rustlib/src/rust/l
         PROPTEST_CASES=4 cargo miri test --lib -p trunnion-runtime-core -p trunnion-backend-host 2>&1 | tee "$log"
     ran Miri
 else
-    not_run Miri "$(rustc --version) has no component miri, or not the rust-src it needs"
+    not_run Miri "$(rustc --version) has no component miri, or not the rust-src it needs; Debian packages no other"
 fi
 
 say ThreadSanitizer
-if [[ ! -e $SYSROOT/lib/rustlib/$HOST_TRIPLE/lib/librustc-stable_rt.tsan.a &&
-    ! -e $SYSROOT/lib/rustlib/$HOST_TRIPLE/lib/librustc-nightly_rt.tsan.a ]]; then
-    not_run ThreadSanitizer "$(rustc --version) comes without its runtime"
-elif [[ ! -e $SYSROOT/lib/rustlib/src/rust/library/Cargo.lock ]]; then
-    not_run ThreadSanitizer "std has to be built with it, or each Arc is a false alarm, and $(rustc --version) has no rust-src"
+# The standard library is built with it too, or each Arc is a false alarm. Its sources come with Debian's compiler, as
+# ci/no-std.sh uses it, and the runtime with the clang of the same LLVM.
+need /usr/bin/rustc rustc-web
+need /usr/bin/cargo cargo-web
+need /usr/lib/rustlib/src/rust/library/std/Cargo.toml rust-web-src
+version=$(/usr/bin/rustc --version | cut -d' ' -f2)
+llvm=$(/usr/bin/rustc -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
+runtime=/usr/lib/llvm-$llvm/lib/clang/$llvm/lib/linux/libclang_rt.tsan-${HOST_TRIPLE%%-*}.a
+if ! version_at_least "$version" "$MSRV"; then
+    not_run ThreadSanitizer "needs Rust $MSRV; /usr/bin/rustc is $version"
+elif ! [[ -e $runtime ]] && ! apt-cache show "libclang-rt-$llvm-dev" >/dev/null 2>&1; then
+    not_run ThreadSanitizer "/usr/bin/rustc is of LLVM $llvm, and Debian has no libclang-rt-$llvm-dev to fit"
 else
-    RUSTFLAGS="$flags -Zsanitizer=thread" CARGO_TARGET_DIR=$TARGET_DIR/tsan \
-        cargo test '-Zbuild-std' --target "$HOST_TRIPLE" --tests \
-        -p trunnion-runtime-core -p trunnion-backend-host 2>&1 | tee "$log"
+    need "clang-$llvm" "clang-$llvm"
+    need "$runtime" "libclang-rt-$llvm-dev"
+    # threads SUBCOMMAND OPTION…: cargo with everything built for ThreadSanitizer, at most eight minutes.
+    threads() {
+        local subcommand=$1
+        shift
+        RUSTC=/usr/bin/rustc CARGO_TARGET_DIR=$TARGET_DIR/tsan CARGO_PROFILE_DEV_DEBUG=line-tables-only \
+            RUSTFLAGS="$flags -Zsanitizer=thread -Zexternal-clangrt -Clinker=clang-$llvm -Clink-arg=-fsanitize=thread" \
+            TSAN_OPTIONS="allocator_may_return_null=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}" \
+            timeout 480 /usr/bin/cargo "$subcommand" '-Zbuild-std' --target "$HOST_TRIPLE" "$@"
+    }
+    threads test --tests -p trunnion-runtime-core -p trunnion-backend-host 2>&1 | tee "$log"
     ran ThreadSanitizer
+    if [[ $long ]]; then
+        threads test --tests -p trunnion-backend-core 2>&1 | tee "$log"
+        ran 'ThreadSanitizer, server'
+        threads test -p trunnion-conformance --test conformance -- --skip leave_no_memory_behind 2>&1 | tee "$log"
+        ran 'ThreadSanitizer, conformance'
+    fi
+
+    printf '   negative control: two threads that add to one number without a lock\n'
+    control=$TARGET_DIR/tsan/control
+    mkdir -p "$control/src"
+    printf '[package]\nname = "races"\nversion = "0.0.0"\nedition = "2024"\n[workspace]\n' >"$control/Cargo.toml"
+    cat >"$control/src/main.rs" <<'RUST'
+struct Number(std::cell::UnsafeCell<u64>);
+unsafe impl Sync for Number {}
+static NUMBER: Number = Number(std::cell::UnsafeCell::new(0));
+fn add() {
+    (0..1_000).for_each(|_| unsafe { *NUMBER.0.get() += 1 });
+}
+fn main() {
+    let other = std::thread::spawn(add);
+    add();
+    other.join().unwrap();
+}
+RUST
+    if report=$(threads run --quiet --manifest-path "$control/Cargo.toml" 2>&1); then
+        die 'ThreadSanitizer reported nothing of a data race: it proves nothing'
+    fi
+    grep -q 'WARNING: ThreadSanitizer: data race' <<<"$report" ||
+        die "the data race ended for another reason than its report:"$'\n'"$report"
+    printf '   reported, as it has to be\n'
 fi
 
 say 'sanitizers, in short'

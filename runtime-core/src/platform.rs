@@ -154,22 +154,19 @@ mod host {
     use alloc::sync::Arc;
     use alloc::task::Wake;
     use core::cell::Cell;
-    use core::sync::atomic::{AtomicBool, Ordering};
-    use std::thread::{self, Thread};
     use std::time::Instant;
 
     use crate::sync::AtomicU64;
+    use crate::sync::explored::{AtomicBool, Ordering, Thread, current, park, park_timeout};
 
     #[cfg(not(loom))]
     std::thread_local! {
         static TOKEN: Cell<u64> = const { Cell::new(0) };
+        static SLEEPER: (Arc<Sleeper>, Waker) = new_sleeper();
     }
     #[cfg(loom)]
     loom::thread_local! {
         static TOKEN: Cell<u64> = Cell::new(0);
-    }
-
-    std::thread_local! {
         static SLEEPER: (Arc<Sleeper>, Waker) = new_sleeper();
     }
 
@@ -199,7 +196,8 @@ mod host {
         }
 
         pub(super) fn elapsed(self) -> Duration {
-            self.0.elapsed()
+            // In a model time stands still, or its runs would differ: only a deadline of no time passes there.
+            if cfg!(loom) { Duration::ZERO } else { self.0.elapsed() }
         }
     }
 
@@ -214,12 +212,12 @@ mod host {
 
     #[cfg(not(loom))]
     pub(super) fn yield_now() {
-        thread::yield_now();
+        std::thread::yield_now();
     }
 
     #[cfg(not(loom))]
     pub(super) fn sleep(time: Duration) {
-        thread::sleep(time);
+        std::thread::sleep(time);
     }
 
     #[cfg(loom)]
@@ -245,7 +243,8 @@ mod host {
     impl Sleeper {
         /// Returns once woken; `false` when the deadline passed first.
         pub(super) fn sleep(&self, deadline: &Deadline) -> bool {
-            for _ in 0..64 {
+            const LOOKS: u32 = if cfg!(loom) { 0 } else { 64 };
+            for _ in 0..LOOKS {
                 if self.woken.swap(false, Ordering::Acquire) {
                     return true;
                 }
@@ -256,9 +255,9 @@ mod host {
                     return true;
                 }
                 match deadline.remaining() {
-                    None => thread::park(),
+                    None => park(),
                     Some(Duration::ZERO) => return false,
-                    Some(left) => thread::park_timeout(left),
+                    Some(left) => park_timeout(left),
                 }
             }
         }
@@ -282,7 +281,7 @@ mod host {
     }
 
     fn new_sleeper() -> (Arc<Sleeper>, Waker) {
-        let sleeper = Arc::new(Sleeper { thread: thread::current(), woken: AtomicBool::new(false) });
+        let sleeper = Arc::new(Sleeper { thread: current(), woken: AtomicBool::new(false) });
         let waker = Waker::from(sleeper.clone());
         (sleeper, waker)
     }

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::executor::Wakers;
+use crate::sync::explored::Mutex;
 use alloc::sync::Arc;
 use core::fmt;
 use core::task::{Poll, Waker};
@@ -10,7 +11,7 @@ use smallvec::SmallVec;
 /// A result that will be given once and can be taken by everybody who holds a clone.
 ///
 /// Whoever fulfils it gets the wakers back and MUST wake them, without holding the device.
-pub struct Promise<T>(Arc<spin::Mutex<State<T>>>);
+pub struct Promise<T>(Arc<Mutex<State<T>>>);
 
 enum State<T> {
     Waiting(SmallVec<[Waker; 1]>),
@@ -20,7 +21,7 @@ enum State<T> {
 impl<T: Clone> Promise<T> {
     /// One that nobody has fulfilled.
     pub fn new() -> Self {
-        Self(Arc::new(spin::Mutex::new(State::Waiting(SmallVec::new()))))
+        Self(Arc::new(Mutex::new(State::Waiting(SmallVec::new()))))
     }
 
     /// Gives the result; the first one counts. The wakers of those who wait are added to `wakers`.
@@ -76,3 +77,6 @@ impl<T> fmt::Debug for Promise<T> {
         f.write_str("Promise")
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom;

@@ -1,21 +1,8 @@
-//! Atomics and threads: the real ones, or loom's where its model checker runs these very files.
+//! Atomics and threads for the executor, the real ones or loom's, and two things it builds on them.
 
-#[cfg(not(loom))]
-pub(super) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-#[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-
-#[cfg(all(feature = "std", not(loom)))]
-pub(super) use std::thread::{JoinHandle, Thread, current, park, park_timeout};
-
-#[cfg(all(feature = "std", loom))]
-pub(super) use loom::thread::{JoinHandle, Thread, current, park};
-
-/// loom knows no time: a timed park is a park.
-#[cfg(all(feature = "std", loom))]
-pub(super) fn park_timeout(_time: core::time::Duration) {
-    park();
-}
+pub(super) use crate::sync::explored::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+#[cfg(feature = "std")]
+pub(super) use crate::sync::explored::{JoinHandle, Thread, current, park, park_timeout};
 
 /// Tells loom which bytes of the ring are read and written, which it cannot see in raw memory.
 #[cfg(loom)]

@@ -74,7 +74,12 @@ fn run<T: Resident>(shared: &Shared<T>) {
         // A note needs no answer: this thread looks for more before it sleeps.
         let _noted = shared.work(held, me, u64::MAX);
         if shared.has_ended() {
-            return;
+            if ring.is_empty() {
+                return;
+            }
+            // Claimed before the end and published after it: that and what is behind it is dropped here, so that its callers learn of it.
+            backoff.wait();
+            continue;
         }
         // After entries more are likely; after a mere notification the cores are for those who are at work.
         let spin = if ring.head() == from { Duration::ZERO } else { shared.spin };

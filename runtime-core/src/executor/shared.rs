@@ -194,7 +194,7 @@ impl<T: Resident> Shared<T> {
                 }
                 continue;
             };
-            if !self.work(held, me, u64::MAX) {
+            if !self.work(held, me, u64::MAX) || self.leave_to_runner() {
                 return;
             }
         }
@@ -245,14 +245,18 @@ impl<T: Resident> Shared<T> {
 
     /// Somebody came by while the lock was held: sees to it that what they queued is run.
     fn answer_note(&self, me: usize) {
-        if self.has_runner && !self.has_ended() {
-            if !self.lull_runner() {
-                self.ring.end_sleep();
-                self.bell.rouse();
-            }
-        } else {
+        if !self.leave_to_runner() {
             self.drain(me);
         }
+    }
+
+    /// Leaves a note's answer to the runner, which may be who left it; `false` where there is none, or none for long.
+    fn leave_to_runner(&self) -> bool {
+        if self.has_runner && !self.lull_runner() {
+            self.ring.end_sleep();
+            self.bell.rouse();
+        }
+        self.has_runner && !self.has_ended()
     }
 
     /// Where it was the runner that came by and there is nothing for it to do, it is as good as asleep: whoever queues next wakes it.

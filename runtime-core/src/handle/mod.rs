@@ -4,18 +4,24 @@
 //! block is put on its server's list in constant time, without a lock, and the server frees the memory the next time somebody holds the
 //! device anyway. An operation that waits in a queue holds clones of what it was given, so memory outlives everything queued before the drop.
 
+#[cfg(all(test, loom))]
+mod loom;
 mod slab;
 
 use crate::error::{Error, Result};
 use crate::id::{MemoryId, ServiceId};
-use crate::sync::AtomicU64;
+use crate::sync::explored::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::process_wide;
 use core::fmt;
 use core::ops::{Bound, Range, RangeBounds};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use slab::{Slab, Slot};
 
-static BLOCKS: Slab<Block> = Slab::new();
-static LISTS: Slab<DropList> = Slab::new();
+process_wide! {
+    static BLOCKS: Slab<Block> = Slab::new();
+}
+process_wide! {
+    static LISTS: Slab<DropList> = Slab::new();
+}
 
 /// The control block of an allocation.
 struct Block {
@@ -289,7 +295,7 @@ impl fmt::Debug for Handles {
     }
 }
 
-#[cfg(all(test, feature = "std"))]
+#[cfg(all(test, feature = "std", not(loom)))]
 mod tests {
     use super::*;
     use alloc::vec::Vec;

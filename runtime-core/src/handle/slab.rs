@@ -3,9 +3,9 @@
 //!
 //! The memory stays with the process: its size is the most slots that were ever in use at once.
 
-use crate::sync::AtomicU64;
+use crate::sync::const_fn;
+use crate::sync::explored::{AtomicU32, AtomicU64, Mutex, Ordering};
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 /// What a slot must be able to tell: its link in the one list it is in, free or otherwise.
 pub(crate) trait Slot: Sync + 'static {
@@ -17,21 +17,25 @@ pub(crate) trait Slot: Sync + 'static {
     fn link(&self) -> &AtomicU32;
 }
 
-/// Chunks double in size, so that 27 of them cover every index and none ever moves.
-const CHUNKS: usize = 27;
-const FIRST_LOG: u32 = 5;
+/// The first chunk has 2 to this power. A model makes them all anew each time it runs.
+const FIRST_LOG: u32 = if cfg!(loom) { 1 } else { 5 };
+/// Chunks double in size, so that so many of them cover every index and none ever moves.
+const CHUNKS: usize = (u32::BITS - FIRST_LOG) as usize;
 
 pub(crate) struct Slab<T: Slot> {
+    /// Nobody waits at these, or relies on their order: they are made under the lock, and an index is only known from a list.
     chunks: [spin::Once<Box<[T]>>; CHUNKS],
-    grow: spin::Mutex<u32>,
+    grow: Mutex<u32>,
     /// The free list's first slot: index + 1 in the low half. The high half counts changes, so that a head that
     /// left and came back between a load and an exchange is not taken for one that stayed.
     free: AtomicU64,
 }
 
 impl<T: Slot> Slab<T> {
-    pub(crate) const fn new() -> Self {
-        Self { chunks: [const { spin::Once::new() }; CHUNKS], grow: spin::Mutex::new(0), free: AtomicU64::new(0) }
+    const_fn! {
+        pub(crate) fn new() -> Self {
+            Self { chunks: [const { spin::Once::new() }; CHUNKS], grow: Mutex::new(0), free: AtomicU64::new(0) }
+        }
     }
 
     /// The slot with this index, if it was ever made.
@@ -101,7 +105,7 @@ pub(crate) fn push(list: &AtomicU32, slot: &impl Slot) {
     }
 }
 
-#[cfg(all(test, feature = "std"))]
+#[cfg(all(test, feature = "std", not(loom)))]
 mod tests {
     use super::*;
 

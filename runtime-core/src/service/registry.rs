@@ -6,40 +6,54 @@ use crate::error::{Error, Result};
 use crate::id::{DeviceId, ServiceId};
 use crate::platform::{Backoff, Deadline};
 use crate::server::Opened;
+use crate::sync::explored::Mutex;
+use crate::sync::{const_fn, process_wide};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
-enum Entry {
-    /// Somebody is starting it.
-    Starting,
-    Running(Weak<Service>),
+process_wide! {
+    static REGISTRY: Registry<Service> = Registry::new();
 }
 
-static REGISTRY: spin::Mutex<Vec<(DeviceId, ServiceId, Entry)>> = spin::Mutex::new(Vec::new());
+enum Entry<S> {
+    /// Somebody is starting it.
+    Starting,
+    Running(ServiceId, Weak<S>),
+}
 
-/// Takes the place of a device in the registry while its server starts; gives it up again unless it is filled.
-struct Place(DeviceId);
+/// Which devices have a service, of whatever type it is.
+struct Registry<S> {
+    entries: Mutex<Vec<(DeviceId, Entry<S>)>>,
+}
 
-impl Place {
+impl<S> Registry<S> {
+    const_fn! {
+        fn new() -> Self {
+            Self { entries: Mutex::new(Vec::new()) }
+        }
+    }
+
     /// The running service, or the place to start one in.
-    fn find(device: DeviceId, deadline: &Deadline) -> Result<core::result::Result<Arc<Service>, Self>> {
+    fn find(&self, device: DeviceId, deadline: &Deadline) -> Result<core::result::Result<Arc<S>, Place<'_, S>>> {
         let mut backoff = Backoff::default();
         loop {
             {
-                let mut registry = REGISTRY.lock();
-                let position = registry.iter().position(|(d, _, _)| *d == device);
-                match position.map(|p| (&registry[p].2, p)) {
-                    Some((Entry::Running(service), p)) => match service.upgrade() {
-                        Some(service) => return Ok(Ok(service)),
-                        // The last client is gone; what is left of the service ends by itself.
-                        None => {
-                            registry.swap_remove(p);
+                let mut entries = self.entries.lock();
+                match entries.iter_mut().find(|(d, _)| *d == device) {
+                    Some((_, entry @ Entry::Running(..))) => {
+                        if let Entry::Running(_, service) = entry
+                            && let Some(service) = service.upgrade()
+                        {
+                            return Ok(Ok(service));
                         }
-                    },
-                    Some((Entry::Starting, _)) => {}
+                        // The last client is gone; what is left of the service ends by itself.
+                        *entry = Entry::Starting;
+                        return Ok(Err(Place { registry: self, device }));
+                    }
+                    Some((_, Entry::Starting)) => {}
                     None => {
-                        registry.push((device, ServiceId::from_raw(0), Entry::Starting));
-                        return Ok(Err(Self(device)));
+                        entries.push((device, Entry::Starting));
+                        return Ok(Err(Place { registry: self, device }));
                     }
                 }
             }
@@ -50,18 +64,58 @@ impl Place {
         }
     }
 
-    fn fill(self, service: &Arc<Service>) {
-        let mut registry = REGISTRY.lock();
-        if let Some(entry) = registry.iter_mut().find(|(d, _, _)| *d == self.0) {
-            entry.1 = service.id;
-            entry.2 = Entry::Running(Arc::downgrade(service));
+    /// The running service, or the one that `start` gives; whether it was that.
+    fn find_or_start(
+        &self,
+        device: DeviceId,
+        deadline: &Deadline,
+        start: impl FnOnce() -> Result<(ServiceId, Arc<S>)>,
+    ) -> Result<(Arc<S>, bool)> {
+        match self.find(device, deadline)? {
+            Ok(service) => Ok((service, false)),
+            Err(place) => {
+                let (id, service) = start()?;
+                place.fill(id, &service);
+                Ok((service, true))
+            }
         }
+    }
+
+    fn running(&self, id: ServiceId) -> Option<Arc<S>> {
+        self.entries.lock().iter().find_map(|(_, entry)| match entry {
+            Entry::Running(running, service) if *running == id => service.upgrade(),
+            _ => None,
+        })
+    }
+
+    /// Takes a service out, and none that was started on its device since.
+    fn forget(&self, id: ServiceId) {
+        self.entries.lock().retain(|(_, entry)| !matches!(entry, Entry::Running(running, _) if *running == id));
     }
 }
 
-impl Drop for Place {
+/// The place of a device in the registry while its server starts: given up again unless it is filled.
+struct Place<'a, S> {
+    registry: &'a Registry<S>,
+    device: DeviceId,
+}
+
+impl<S> Place<'_, S> {
+    fn fill(self, id: ServiceId, service: &Arc<S>) {
+        let mut entries = self.registry.entries.lock();
+        if let Some((_, entry)) = entries.iter_mut().find(|(d, _)| *d == self.device) {
+            *entry = Entry::Running(id, Arc::downgrade(service));
+        }
+        drop(entries);
+        // Not given up: the service may have ended by now, and the place be another's.
+        core::mem::forget(self);
+    }
+}
+
+impl<S> Drop for Place<'_, S> {
     fn drop(&mut self) {
-        REGISTRY.lock().retain(|(d, _, entry)| *d != self.0 || !matches!(entry, Entry::Starting));
+        let mut entries = self.registry.entries.lock();
+        entries.retain(|(d, entry)| *d != self.device || !matches!(entry, Entry::Starting));
     }
 }
 
@@ -70,14 +124,10 @@ fn find_or_start(
     settings: &Settings,
     make: impl FnOnce() -> Result<Opened>,
 ) -> Result<(Arc<Service>, bool)> {
-    match Place::find(device, &Deadline::after(settings.wait_timeout))? {
-        Ok(service) => Ok((service, false)),
-        Err(place) => {
-            let service = Arc::new(Service::start(device, make()?, settings.clone())?);
-            place.fill(&service);
-            Ok((service, true))
-        }
-    }
+    REGISTRY.find_or_start(device, &Deadline::after(settings.wait_timeout), || {
+        let service = Arc::new(Service::start(device, make()?, settings.clone())?);
+        Ok((service.id, service))
+    })
 }
 
 /// The running service of a device, started through its backend if there is none.
@@ -105,13 +155,13 @@ pub(crate) fn try_init(device: DeviceId, opened: Opened, settings: &Settings) ->
 
 /// The running service of this id.
 pub(crate) fn running(id: ServiceId) -> Option<Arc<Service>> {
-    REGISTRY.lock().iter().find(|(_, service, _)| *service == id).and_then(|(_, _, entry)| match entry {
-        Entry::Running(service) => service.upgrade(),
-        Entry::Starting => None,
-    })
+    REGISTRY.running(id)
 }
 
 /// Takes a service that has ended out of the registry, so that its device can be started again.
 pub(super) fn forget(service: &Service) {
-    REGISTRY.lock().retain(|(_, id, _)| *id != service.id);
+    REGISTRY.forget(service.id);
 }
+
+#[cfg(all(test, loom))]
+mod loom;
