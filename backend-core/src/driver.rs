@@ -84,6 +84,17 @@ pub unsafe trait Driver: Send + Sized + 'static {
     fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds, stored: Option<&[u8]>)
     -> Result<Compiled<Self::Code>>;
 
+    /// How many kernels it compiles at the same time; at least 1.
+    fn compiles_at_once(&self) -> usize {
+        1
+    }
+
+    /// Compiles several kernels, at most [`compiles_at_once`](Self::compiles_at_once), and answers for each in their order, as
+    /// [`compile`](Self::compile) does. A driver that can does it on several threads.
+    fn compile_together(&mut self, jobs: &[CompileJob<'_>]) -> Vec<Result<Compiled<Self::Code>>> {
+        jobs.iter().map(|job| self.compile(job.kernel, job.bounds, job.stored)).collect()
+    }
+
     /// What besides source and hardware the code depends on: the compiler's version and options. Part of the key on disk.
     fn compiler_identity(&self) -> &str;
 
@@ -262,6 +273,17 @@ pub enum DriverGrid<'a, P> {
     Static([u32; 3]),
     /// Three `u32` in device memory. Counts with a zero run nothing; counts over the limit are a failure of the operation.
     Dynamic(Place<'a, P>),
+}
+
+/// A kernel to be compiled together with others.
+#[derive(Clone, Copy, Debug)]
+pub struct CompileJob<'a> {
+    /// The kernel.
+    pub kernel: &'a KernelHandle,
+    /// What an access outside a buffer does.
+    pub bounds: Bounds,
+    /// What an earlier compilation of the same source, options and hardware gave to be kept.
+    pub stored: Option<&'a [u8]>,
 }
 
 /// A compiled kernel, and what to keep of it.

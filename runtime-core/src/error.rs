@@ -4,6 +4,7 @@
 
 use crate::elem::ElemType;
 use crate::id::{BackendName, DeviceId, MemoryId, ServiceId};
+use crate::kernel::LaunchMode;
 use crate::timeline::{Moment, Point};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -215,6 +216,19 @@ pub enum Error {
         open: usize,
     },
 
+    /// A scope of a launch mode that would reach some of the same launches as an open scope of another mode.
+    #[error("launch mode `{asked}` for {of}: a scope of {by} is open, and its mode is `{open}`")]
+    LaunchModeConflict {
+        /// The mode asked for.
+        asked: LaunchMode,
+        /// What it was to hold for: the process, or a stream of a device.
+        of: Text,
+        /// The mode of the open scope.
+        open: LaunchMode,
+        /// What that holds for.
+        by: Text,
+    },
+
     // ---- memory
     /// No memory for a request, after everything was tried.
     #[error("{0}")]
@@ -388,6 +402,7 @@ impl Error {
             | Unsupported { .. }
             | ServiceMismatch { .. }
             | ScopeOrder { .. }
+            | LaunchModeConflict { .. }
             | UnknownBackend { .. }
             | NoDevice { .. }
             | AlreadyRunning { .. }

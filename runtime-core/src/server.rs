@@ -134,6 +134,15 @@ pub trait Server: Send + 'static {
     /// [`Error::Compile`], or the device's fault.
     fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds) -> Result<()>;
 
+    /// Compiles the first of these kernels, and together with it as many of those that follow as the device compiles at the same time.
+    /// Answers for each of them, as [`compile`](Self::compile) does, in their order; whoever wants the rest asks again. MUST answer for at
+    /// least one, unless none is given.
+    ///
+    /// Equivalent to: `vkCreateComputePipelines` of several, `nvrtcCompileProgram` on several threads.
+    fn compile_together(&mut self, kernels: &[(KernelHandle, Bounds)]) -> Vec<Result<()>> {
+        kernels.first().map(|(kernel, bounds)| self.compile(kernel, *bounds)).into_iter().collect()
+    }
+
     /// Nobody holds the kernel of this slot any more: what was compiled for it goes, and the slot will be another kernel's.
     ///
     /// Equivalent to: `cuModuleUnload`; `vkDestroyPipeline`.
@@ -328,6 +337,19 @@ pub struct CompileStatistics {
     pub from_disk: u64,
     /// Files that were damaged and ignored.
     pub damaged: Vec<String>,
+}
+
+impl CompileStatistics {
+    /// What was done after `earlier` was told.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            compiled: self.compiled.saturating_sub(earlier.compiled),
+            failed: self.failed.saturating_sub(earlier.failed),
+            from_disk: self.from_disk.saturating_sub(earlier.from_disk),
+            damaged: self.damaged.get(earlier.damaged.len()..).unwrap_or_default().to_vec(),
+        }
+    }
 }
 
 /// A server and what is known about it, as a backend opens it.

@@ -3,7 +3,7 @@
 #[cfg(feature = "std")]
 use super::disk::Folder;
 use super::{DriverServer, ServerSettings};
-use crate::driver::{Driver, StoredCode};
+use crate::driver::{CompileJob, Compiled, Driver, StoredCode};
 use alloc::vec::Vec;
 use trunnion_resource_tracker::{Name, Tracker};
 use trunnion_runtime_core::error::{Error, Result};
@@ -115,6 +115,51 @@ impl<D: Driver> DriverServer<D> {
         self.service.get_or_insert(kernel.service());
         let stored = self.load(kernel, bounds);
         let compiled = self.hardware.driver.compile(kernel, bounds, stored.as_deref());
+        self.keep(kernel, bounds, compiled)
+    }
+
+    /// Compiles the first of these kernels that were not tried, as many as the driver compiles at the same time, and answers for them and
+    /// for those among them that were.
+    #[cold]
+    pub(super) fn compiled_together(&mut self, kernels: &[(KernelHandle, Bounds)]) -> Vec<Result<()>> {
+        let most = self.hardware.driver.compiles_at_once().max(1);
+        let mut new: Vec<&(KernelHandle, Bounds)> = Vec::new();
+        let mut answered = 0;
+        for compilation in kernels {
+            let (kernel, bounds) = compilation;
+            let same = |other: &&(KernelHandle, Bounds)| (other.0.slot(), other.1) == (kernel.slot(), *bounds);
+            if self.code.known(kernel, *bounds).is_none() && !new.iter().any(same) {
+                if new.len() == most {
+                    break;
+                }
+                self.service.get_or_insert(kernel.service());
+                new.push(compilation);
+            }
+            answered += 1;
+        }
+        let stored: Vec<_> = new.iter().map(|(kernel, bounds)| self.load(kernel, *bounds)).collect();
+        let jobs: Vec<_> = new
+            .iter()
+            .zip(&stored)
+            .map(|((kernel, bounds), stored)| CompileJob { kernel, bounds: *bounds, stored: stored.as_deref() })
+            .collect();
+        let compiled = if jobs.is_empty() { Vec::new() } else { self.hardware.driver.compile_together(&jobs) };
+        for ((kernel, bounds), compiled) in new.into_iter().zip(compiled) {
+            // A failure is kept, and answered below.
+            self.keep(kernel, *bounds, compiled).ok();
+        }
+        let mut answers = Vec::with_capacity(answered);
+        for (kernel, bounds) in &kernels[..answered] {
+            answers.push(match &self.ended {
+                Some(error) => Err(error.clone()),
+                None => self.compiled(kernel, *bounds),
+            });
+        }
+        answers
+    }
+
+    /// Keeps what came of compiling a kernel.
+    fn keep(&mut self, kernel: &KernelHandle, bounds: Bounds, compiled: Result<Compiled<D::Code>>) -> Result<()> {
         let statistics = &mut self.code.statistics;
         let result = match compiled {
             Ok(compiled) => {

@@ -144,6 +144,13 @@ impl<D: Driver> Server for DriverServer<D> {
         }
     }
 
+    fn compile_together(&mut self, kernels: &[(KernelHandle, Bounds)]) -> Vec<Result<()>> {
+        match &self.ended {
+            Some(error) => kernels.iter().map(|_| Err(error.clone())).collect(),
+            None => self.compiled_together(kernels),
+        }
+    }
+
     fn retire_kernel(&mut self, slot: u32) {
         self.code.retire(slot);
     }

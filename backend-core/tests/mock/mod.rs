@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use trunnion_backend_core::driver::{
-    Compiled, Driver, DriverGrid, DriverLaunch, DriverRefusal, Outcome, Place, StoredCode,
+    CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverRefusal, Outcome, Place, StoredCode,
 };
 use trunnion_backend_core::{DriverServer, ServerSettings};
 use trunnion_runtime_core::access::Access;
@@ -69,6 +69,8 @@ pub struct State {
     /// `drain` finishes everything.
     pub drains: bool,
     pub stored_is_refused: bool,
+    /// How many kernels are compiled at the same time; 0 is 1.
+    pub compiles_at_once: usize,
     /// Operations that fail when they run.
     pub failing: BTreeMap<u64, Error>,
     pub lost: Option<Error>,
@@ -245,6 +247,15 @@ unsafe impl Driver for Mock {
             None => StoredCode::Keep(code.clone().into_bytes()),
         };
         Ok(Compiled { code, stored })
+    }
+
+    fn compiles_at_once(&self) -> usize {
+        self.script.get().compiles_at_once
+    }
+
+    fn compile_together(&mut self, jobs: &[CompileJob<'_>]) -> Vec<Result<Compiled<String>>> {
+        self.script.get().log.push(format!("together {}", jobs.len()));
+        jobs.iter().map(|job| self.compile(job.kernel, job.bounds, job.stored)).collect()
     }
 
     fn compiler_identity(&self) -> &str {

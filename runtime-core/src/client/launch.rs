@@ -5,11 +5,10 @@ use crate::error::{Error, Result, SourceForm};
 use crate::grid::{Grid, workgroups};
 use crate::handle::Handle;
 use crate::kernel::{Arguments, BufferInterface, HostUse, INLINE_BUFFERS, Kernel, KernelHandle, MAX_PARAMETERS};
-use crate::server::{Bounds, CompileStatistics, Launch};
+use crate::server::{Bounds, Launch};
 use crate::service::{BoundsPolicy, Core};
 use crate::timeline::{Moment, Point};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 impl Client {
@@ -31,45 +30,10 @@ impl Client {
         self.service.prepare(kernel)
     }
 
-    /// Compiles every kernel that was prepared and not compiled yet, and says how many those were.
-    ///
-    /// # Errors
-    /// What did not compile, each once; the others are compiled. The device's fault.
-    pub fn compile_queued(&self) -> Result<u64> {
-        let before = self.compile_statistics()?;
-        let mut failed = Vec::new();
-        let bounds = self.bounds(Bounds::Checked);
-        for kernel in self.service.prepared() {
-            match self.service.call("compile_queued", move |core, _| core.server.compile(&kernel, bounds))? {
-                Err(error) if error.is_device_lost() => return Err(error),
-                Err(error) => failed.push(error),
-                Ok(()) => {}
-            }
-        }
-        match failed.pop() {
-            None => {
-                let after = self.compile_statistics()?;
-                Ok(after.compiled + after.from_disk - before.compiled - before.from_disk)
-            }
-            Some(one) if failed.is_empty() => Err(one),
-            Some(last) => {
-                failed.push(last);
-                Err(Error::Several(failed))
-            }
-        }
-    }
-
-    /// What the cache of compiled code did since the device started.
-    ///
-    /// # Errors
-    /// The device's fault.
-    pub fn compile_statistics(&self) -> Result<CompileStatistics> {
-        self.service.call("compile_statistics", |core, _| core.server.compile_statistics())
-    }
-
     /// Runs a kernel, asynchronously, after everything it depends on. An access outside a buffer does no harm.
     ///
-    /// A failure to compile, to find memory or to run lies on the buffers the kernel would have written.
+    /// A failure to compile, to find memory or to run lies on the buffers the kernel would have written. Inside a scope of another
+    /// [`LaunchMode`](crate::kernel::LaunchMode) nothing runs: see [`launch_mode`](Self::launch_mode).
     ///
     /// Equivalent to: `cuLaunchKernel`; `vkCmdDispatch`; `dispatch_workgroups`.
     ///
@@ -123,19 +87,42 @@ impl Client {
         let bounds = self.bounds(bounds);
         // Nearly every launch has a few buffers and short parameters: in a form of its own size it moves no byte it does not need.
         if parameters.len() <= SHORT_PARAMETERS {
-            match buffers {
-                [a] => return self.launch_few(kernel, grid, [a], parameters, bounds),
-                [a, b] => return self.launch_few(kernel, grid, [a, b], parameters, bounds),
-                [a, b, c] => return self.launch_few(kernel, grid, [a, b, c], parameters, bounds),
-                [a, b, c, d] => return self.launch_few(kernel, grid, [a, b, c, d], parameters, bounds),
-                [a, b, c, d, e] => return self.launch_few(kernel, grid, [a, b, c, d, e], parameters, bounds),
+            match buffers.len() {
+                1 => return self.launch_few::<1>(kernel, grid, buffers, parameters, bounds),
+                2 => return self.launch_few::<2>(kernel, grid, buffers, parameters, bounds),
+                3 => return self.launch_few::<3>(kernel, grid, buffers, parameters, bounds),
+                4 => return self.launch_few::<4>(kernel, grid, buffers, parameters, bounds),
+                5 => return self.launch_few::<5>(kernel, grid, buffers, parameters, bounds),
                 _ => {}
             }
         }
+        self.launch_many(kernel, grid, buffers, parameters, bounds)
+    }
+
+    fn launch_many(
+        &self,
+        kernel: &KernelHandle,
+        grid: Grid,
+        buffers: &[&Handle],
+        parameters: &[u8],
+        bounds: Bounds,
+    ) -> Result<Point> {
         self.check_buffers(kernel, &grid, buffers)?;
-        if grid.is_empty() {
-            return self.record();
+        if self.service.launches.are_watched() || grid.is_empty() {
+            return self.launch_unusual(kernel, &grid, buffers, parameters, bounds);
         }
+        self.launch_checked(kernel, grid, buffers, parameters, bounds)
+    }
+
+    /// Queues a launch that was checked.
+    pub(super) fn launch_checked(
+        &self,
+        kernel: &KernelHandle,
+        grid: Grid,
+        buffers: &[&Handle],
+        parameters: &[u8],
+        bounds: Bounds,
+    ) -> Result<Point> {
         let kernel = kernel.clone();
         let buffers: SmallVec<[Handle; INLINE_BUFFERS]> = buffers.iter().map(|handle| (*handle).clone()).collect();
         let parameters: SmallVec<[u8; MAX_PARAMETERS]> = SmallVec::from_slice(parameters);
@@ -150,17 +137,20 @@ impl Client {
         &self,
         kernel: &KernelHandle,
         grid: Grid,
-        buffers: [&Handle; N],
+        buffers: &[&Handle],
         parameters: &[u8],
         bounds: Bounds,
     ) -> Result<Point> {
-        self.check_few(kernel, &grid, &buffers)?;
-        if grid.is_empty() {
-            return self.record();
+        let Some(few) = buffers.first_chunk::<N>() else {
+            return self.launch_many(kernel, grid, buffers, parameters, bounds);
+        };
+        self.check_few(kernel, &grid, few)?;
+        if self.service.launches.are_watched() || grid.is_empty() {
+            return self.launch_unusual(kernel, &grid, few, parameters, bounds);
         }
         let (length, stream) = (parameters.len(), self.stream());
         let seq = self.service.submit_with(move || {
-            let (kernel, buffers, short) = (kernel.clone(), buffers.map(Handle::clone), short(parameters));
+            let (kernel, buffers, short) = (kernel.clone(), few.map(Handle::clone), short(parameters));
             move |core: &mut Core, seq| {
                 let parameters = short.get(..length).unwrap_or_default();
                 let launch = Launch { kernel: &kernel, grid: &grid, buffers: &buffers, parameters, bounds };
@@ -170,7 +160,7 @@ impl Client {
         Ok(Point { service: self.service.id, stream, seq })
     }
 
-    fn bounds(&self, asked: Bounds) -> Bounds {
+    pub(super) fn bounds(&self, asked: Bounds) -> Bounds {
         match self.service.settings.bounds {
             BoundsPolicy::Auto => asked,
             BoundsPolicy::Enforce => Bounds::Checked,

@@ -3,14 +3,19 @@
 //! Calls that can be checked are checked on the caller's thread and answer `Err` on the spot, with nothing submitted. What fails later
 //! lies on the bytes that were not written, and is named by whoever reads them.
 
+mod compile;
 mod launch;
+mod launch_mode;
 mod memory;
+mod recorder;
 mod resource;
 mod time;
 mod transfer;
 
 pub use launch::PreparedLaunch;
+pub use launch_mode::LaunchScope;
 pub use memory::AllocationWindow;
+pub use recorder::LaunchRecorder;
 pub use resource::Resource;
 pub use time::ShutdownReport;
 pub use transfer::TensorView;
@@ -105,7 +110,15 @@ impl Client {
     /// # Errors
     /// What `make` answers.
     pub fn init(device: DeviceId, make: impl FnOnce() -> Result<Opened>) -> Result<Self> {
-        service::init(device, make, &service::defaults()).map(Self::of)
+        Self::init_with(device, &service::defaults(), make)
+    }
+
+    /// [`init`](Self::init) with settings of its own; what they tell a backend is for `make` to heed.
+    ///
+    /// # Errors
+    /// As for [`init`](Self::init).
+    pub fn init_with(device: DeviceId, settings: &Settings, make: impl FnOnce() -> Result<Opened>) -> Result<Self> {
+        service::init(device, make, settings).map(Self::of)
     }
 
     // ---- identity

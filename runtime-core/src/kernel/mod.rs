@@ -5,12 +5,16 @@
 
 mod arguments;
 mod interface;
+mod launch_mode;
+mod launch_record;
 mod source;
 mod table;
 mod workgroup;
 
 pub use arguments::{Args, Arguments, INLINE_BUFFERS, MAX_PARAMETERS};
 pub use interface::{BufferInterface, HostUse, Interface};
+pub use launch_mode::LaunchMode;
+pub use launch_record::{LaunchRecord, LaunchedKernel};
 pub use source::{HostFunction, Source, SourceKernel};
 pub(crate) use table::KernelTable;
 pub use workgroup::{HostBindings, Workgroup};
@@ -63,6 +67,29 @@ impl KernelId {
     /// Whether it was made by [`unique`](Self::unique). An id made [`of`](Self::of) content is taken for one in 2^64 cases.
     pub fn is_unique(self) -> bool {
         self.0 >> 64 == 0
+    }
+}
+
+/// 32 hexadecimal digits, in logs and in what is serialised.
+impl fmt::Display for KernelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for KernelId {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> core::result::Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for KernelId {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> core::result::Result<Self, D::Error> {
+        let digits = <String as serde::Deserialize>::deserialize(d)?;
+        let wrong = |_| serde::de::Error::invalid_value(serde::de::Unexpected::Str(&digits), &"hexadecimal digits");
+        u128::from_str_radix(&digits, 16).map(Self).map_err(wrong)
     }
 }
 
@@ -121,6 +148,7 @@ pub struct KernelHandle(Arc<Prepared>);
 
 struct Prepared {
     kernel: Arc<dyn Kernel>,
+    id: KernelId,
     name: String,
     source: Source,
     interface: Interface,
@@ -137,6 +165,11 @@ impl KernelHandle {
     /// What errors and logs call it.
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// What the cache of compiled code knows it by.
+    pub fn id(&self) -> KernelId {
+        self.0.id
     }
 
     /// The kernel it was made from.
@@ -205,7 +238,7 @@ impl KernelHandle {
         reader: &dyn KernelReader,
         service: ServiceId,
     ) -> Result<impl FnOnce(Slot) -> Self + use<>> {
-        let name = kernel.name().to_string();
+        let (id, name) = (kernel.id(), kernel.name().to_string());
         let target = Target { properties, takes: reader.takes() };
         let source = kernel.source(&target).filter(|source| reader.takes().contains(&source.form()));
         let Some(source) = source else {
@@ -222,7 +255,18 @@ impl KernelHandle {
         };
         let covering = interface.buffers.iter().enumerate().filter_map(part).collect();
         Ok(move |slot| {
-            Self(Arc::new(Prepared { kernel, name, source, interface, written, covering, workgroup, service, slot }))
+            Self(Arc::new(Prepared {
+                kernel,
+                id,
+                name,
+                source,
+                interface,
+                written,
+                covering,
+                workgroup,
+                service,
+                slot,
+            }))
         })
     }
 }

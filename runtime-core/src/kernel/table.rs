@@ -1,7 +1,7 @@
 //! The kernels of one server: which are known, and which slots are free again.
 
 use super::{Kernel, KernelHandle, KernelId, KernelReader};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::ServiceId;
 use crate::properties::DeviceProperties;
 use alloc::sync::{Arc, Weak};
@@ -23,6 +23,8 @@ pub(crate) struct KernelTable {
 
 #[derive(Default)]
 struct State {
+    /// Nothing more is remembered.
+    closed: bool,
     known: HashMap<KernelId, Known>,
     /// Functions that nobody may hold: those found so when last looked through, and those prepared since.
     functions: usize,
@@ -82,7 +84,7 @@ impl Drop for Slot {
 }
 
 impl KernelTable {
-    /// The handle of a kernel: the one it was prepared as before, else a new one.
+    /// The handle of a kernel: the one it was prepared as before, else a new one. [`Error::ShutDown`] once it is closed.
     pub(crate) fn prepare(
         self: &Arc<Self>,
         kernel: Arc<dyn Kernel>,
@@ -101,6 +103,9 @@ impl KernelTable {
         if let Some(known) = state.find(id) {
             return Ok(known);
         }
+        if state.closed {
+            return Err(Error::ShutDown { service });
+        }
         let index = state.free.pop().unwrap_or(state.slots);
         state.slots = state.slots.max(index + 1);
         let handle = checked(Slot { index, table: Arc::downgrade(self) });
@@ -112,6 +117,16 @@ impl KernelTable {
         // Dropping a kernel gives its slot back, and drops what a function captured: without the lock.
         drop(evicted);
         Ok(handle)
+    }
+
+    /// Forgets every kernel, and remembers none from here on: a function may hold a client, and so what keeps this table.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let known = core::mem::take(&mut state.known);
+        drop(state);
+        // As when some are evicted: without the lock.
+        drop(known);
     }
 
     /// Every kernel that is remembered, by slot.

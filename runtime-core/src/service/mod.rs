@@ -1,6 +1,9 @@
 //! A running device, as its clients share it.
 
 mod core_resident;
+mod launches;
+#[cfg(all(test, feature = "std", not(loom)))]
+mod launches_tests;
 mod registry;
 #[cfg(all(test, feature = "std", not(loom)))]
 mod scripted;
@@ -10,6 +13,7 @@ mod tests;
 mod waiting;
 
 pub(crate) use core_resident::Core;
+pub(crate) use launches::{Launches, Reach, close_scope, mode_of, open_scope};
 pub(crate) use registry::{init, load, running, try_init};
 pub(crate) use waiting::Owed;
 
@@ -56,6 +60,7 @@ pub(crate) struct Service {
     reader: Arc<dyn KernelReader>,
     modes: spin::Mutex<HashMap<StreamId, OpenModes>>,
     modes_open: AtomicUsize,
+    pub(crate) launches: Launches,
 }
 
 /// What the clients of a device share with the resident of its executor.
@@ -175,6 +180,7 @@ impl Service {
             reader,
             modes: spin::Mutex::default(),
             modes_open: AtomicUsize::new(0),
+            launches: Launches::default(),
         };
         service.submit(move |core, _| core.server.start(notifier))?;
         Ok(service)
@@ -319,12 +325,16 @@ impl Service {
         }
         let report = self.executor.shutdown(&deadline);
         self.shared.end(Error::ShutDown { service: self.id });
+        // What is in there may hold a client of this device, which would then never end.
+        self.shared.kernels.close();
+        self.launches.forget_queued();
         registry::forget(self);
         report.abandoned + self.shared.abandoned.load(Ordering::Relaxed)
     }
 
     /// The handle of a kernel: the one it was prepared as before, else a new one.
     pub(crate) fn prepare(&self, kernel: Arc<dyn Kernel>) -> Result<KernelHandle> {
+        self.shared.check()?;
         self.shared.kernels.prepare(kernel, &self.properties, &*self.reader, self.id)
     }
 

@@ -4,7 +4,7 @@ use crate::access::Access;
 use crate::allocation::AllocationMode;
 use crate::bytes::Bytes;
 use crate::client::Client;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SourceForm};
 use crate::executor::{Notifier, Wakers};
 use crate::handle::Handle;
 use crate::id::{BackendName, DeviceId, MemoryId, StreamId};
@@ -12,10 +12,13 @@ use crate::kernel::{DeclaredInterface, KernelHandle};
 use crate::platform::Deadline;
 use crate::promise::Promise;
 use crate::properties::{DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, TargetProperties};
-use crate::server::{AccessServer, Bounds, Grant, Launch, Opened, Pattern, Payload, Region, Server, Until};
+use crate::server::{
+    AccessServer, Bounds, CompileStatistics, Grant, Launch, Opened, Pattern, Payload, Region, Server, Until,
+};
 use crate::service::Settings;
 use crate::timeline::Moment;
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
@@ -38,6 +41,12 @@ pub(super) struct Script {
     /// Whether accesses are granted as they are asked for.
     pub(super) grants: bool,
     pub(super) has_access: bool,
+    /// The kernels that were launched, by name.
+    pub(super) launched: Vec<String>,
+    /// The kernels that were compiled, by name; one that is called `broken` fails.
+    pub(super) compiled: Vec<(String, Bounds)>,
+    /// How many kernels are answered for together, where that is not one by one.
+    pub(super) together: Option<usize>,
     /// How much time the end was given.
     pub(super) shut_down: Option<Duration>,
     notifier: Option<Notifier>,
@@ -68,7 +77,11 @@ impl Remote {
             Scripted { remote: self.clone(), ops: Vec::new(), waiters: Vec::new(), wakers: Wakers::new(), ended: None };
         let (features, target) = (Features::new(Vec::new(), Vec::new()), TargetProperties::new("none", 16, 1));
         let properties = DeviceProperties::new(info, features, Limits::default(), target);
-        Opened { server: Box::new(server), properties, reader: Arc::new(DeclaredInterface(Vec::new())) }
+        Opened {
+            server: Box::new(server),
+            properties,
+            reader: Arc::new(DeclaredInterface(alloc::vec![SourceForm::Host])),
+        }
     }
 }
 
@@ -170,7 +183,10 @@ impl Server for Scripted {
     fn fill(&mut self, at: Moment, _: &Handle, _: Pattern) {
         self.accept(at, None);
     }
-    fn launch(&mut self, _: Moment, _: &Launch<'_>) {}
+    fn launch(&mut self, _: Moment, launch: &Launch<'_>) {
+        let _ = self.compile(launch.kernel, launch.bounds);
+        self.remote.with(|script| script.launched.push(launch.kernel.name().into()));
+    }
     fn mark(&mut self, _: Moment) {}
     fn wait(&mut self, _: Moment, _: Until) {}
     fn flush(&mut self, _: StreamId) -> Result<()> {
@@ -193,8 +209,27 @@ impl Server for Scripted {
     fn check(&mut self, _: &[Handle]) -> Result<()> {
         Ok(())
     }
-    fn compile(&mut self, _: &KernelHandle, _: Bounds) -> Result<()> {
-        Ok(())
+    fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds) -> Result<()> {
+        let compilation = (String::from(kernel.name()), bounds);
+        self.remote.with(|script| {
+            if !script.compiled.contains(&compilation) {
+                script.compiled.push(compilation);
+            }
+        });
+        match kernel.name() {
+            "broken" => Err(Error::Compile { kernel: "broken".into(), message: "on purpose".into(), line: None }),
+            _ => Ok(()),
+        }
+    }
+    fn compile_together(&mut self, kernels: &[(KernelHandle, Bounds)]) -> Vec<Result<()>> {
+        let most = self.remote.with(|script| script.together).unwrap_or(1);
+        kernels.iter().take(most).map(|(kernel, bounds)| self.compile(kernel, *bounds)).collect()
+    }
+    fn compile_statistics(&self) -> CompileStatistics {
+        self.remote.with(|script| {
+            let failed = script.compiled.iter().filter(|(name, _)| name == "broken").count() as u64;
+            CompileStatistics { compiled: script.compiled.len() as u64 - failed, failed, ..Default::default() }
+        })
     }
     fn shutdown(&mut self, deadline: &Deadline) -> usize {
         let abandoned = self.ops.len();
