@@ -52,15 +52,14 @@ impl Finish {
         self.unfinished.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// When a batch whose work is done now is reported; `None` for at once.
-    pub(crate) fn due(&self) -> Option<Deadline> {
+    /// When a batch whose work is done now is reported, where what it depended on is reported at `after`; `None` for at once. However much
+    /// the order changes, nothing is reported before what it depended on: no hardware does that.
+    pub(crate) fn due(&self, after: Option<Deadline>) -> Option<Deadline> {
         let lateness = self.lateness.as_ref()?;
-        let due = Deadline::after(lateness.draw());
+        let due = later(Some(Deadline::after(lateness.draw())), after);
         let mut last = lateness.last.lock();
-        if last.is_none_or(|last| last.remaining() < due.remaining()) {
-            *last = Some(due);
-        }
-        Some(due)
+        *last = later(*last, due);
+        due
     }
 
     /// A batch's work is done and its stream says so.
@@ -109,6 +108,14 @@ impl Finish {
             core::hint::spin_loop();
         }
         true
+    }
+}
+
+/// The later of two.
+pub(crate) fn later(a: Option<Deadline>, b: Option<Deadline>) -> Option<Deadline> {
+    match (a, b) {
+        (Some(a), Some(b)) if a.remaining() < b.remaining() => Some(b),
+        (a, b) => a.or(b),
     }
 }
 

@@ -119,8 +119,10 @@ impl HostOptions {
     }
 
     /// A batch is reported as finished only this long after its work is done. Default zero.
+    ///
+    /// What is less than a microsecond, or more than 2^64 of them, is left out.
     pub fn delay(mut self, delay: Duration) -> Self {
-        self.delay = delay;
+        self.delay = Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX));
         self
     }
 
@@ -261,7 +263,7 @@ impl HostOptions {
         let optional = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
         let three = |[x, y, z]: [u32; 3]| format!("{x},{y},{z}");
         match name {
-            "delay" => format!("{:?}", self.delay),
+            "delay" => written(self.delay),
             "devices" => self.devices.to_string(),
             "fail_compile" => self.fail_compile.clone().unwrap_or_default(),
             "lose_after" => optional(self.lose_after),
@@ -326,6 +328,17 @@ fn duration(value: &str) -> Option<Duration> {
     let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
     let (number, microseconds) = units.iter().find_map(|(unit, size)| Some((value.strip_suffix(unit)?, *size)))?;
     number.trim().parse::<u64>().ok()?.checked_mul(microseconds).map(Duration::from_micros)
+}
+
+/// A time as it is read: a whole number of the largest unit that leaves no rest.
+fn written(time: Duration) -> String {
+    let microseconds = time.as_micros();
+    let (size, unit) = match microseconds {
+        _ if microseconds.is_multiple_of(1_000_000) => (1_000_000, "s"),
+        _ if microseconds.is_multiple_of(1_000) => (1_000, "ms"),
+        _ => (1, "us"),
+    };
+    format!("{}{unit}", microseconds / size)
 }
 
 fn axes(value: &str) -> Option<[u32; 3]> {
@@ -400,6 +413,14 @@ mod tests {
         assert_eq!(options.clone().set("delay", "250us").unwrap().delay, Duration::from_micros(250));
         assert_eq!(options.clone().set("delay", "2s").unwrap().delay, Duration::from_secs(2));
         assert_eq!(options.set("max_grid", "9").unwrap().max_grid, [9; 3]);
+    }
+
+    #[test]
+    fn a_time_is_shown_as_it_can_be_set() {
+        for text in ["7us", "250us", "1500us", "3ms", "60s", "18446744073709551615us"] {
+            let options = HostOptions::default().set("delay", text).unwrap();
+            assert_eq!(options.to_string(), format!("delay = {text}"));
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::server::Pattern;
 use trunnion_runtime_core::sync::AtomicU64;
 
-use crate::finish::Finish;
+use crate::finish::{Finish, later};
 use crate::kernel::{LaunchJob, WORTH_WAKING};
 use crate::lock::Lock;
 use crate::pool::{self, Errand, Team};
@@ -63,6 +63,8 @@ pub(crate) struct Memory {
 #[derive(Default)]
 struct Batch {
     waits: SmallVec<[(Arc<Queue>, u64); 2]>,
+    /// When what it waited for is reported.
+    after: Option<Deadline>,
     operations: Vec<(u64, Operation)>,
     seq: u64,
     /// Bytes moved, or `None` once it holds a launch.
@@ -102,6 +104,8 @@ struct Line {
 #[derive(Default)]
 struct Timeline {
     completed: AtomicU64,
+    /// When all of that is reported.
+    due: Lock<Option<Deadline>>,
     waiters: Lock<Vec<(u64, Arc<Queue>)>>,
 }
 
@@ -165,6 +169,7 @@ impl HostStream {
         line.active = true;
         if batch.is_small() && batch.waits.iter().all(|(other, seq)| other.timeline.has_reached(*seq)) {
             drop(line);
+            batch.waits.drain(..).for_each(|(other, _)| batch.after = later(batch.after, other.timeline.due()));
             queue.run_batch(batch);
             // Only the stream's owner submits, so nothing was added meanwhile.
             queue.line.lock().active = false;
@@ -261,7 +266,15 @@ impl Timeline {
         false
     }
 
-    fn advance(&self, seq: u64) {
+    fn due(&self) -> Option<Deadline> {
+        *self.due.lock()
+    }
+
+    fn advance(&self, seq: u64, due: Option<Deadline>) {
+        if due.is_some() {
+            let mut all = self.due.lock();
+            *all = later(*all, due);
+        }
         self.completed.store(seq, Ordering::Release);
         let mut ready: SmallVec<[Arc<Queue>; 4]> = SmallVec::new();
         self.waiters.lock().retain(|(until, queue)| {
@@ -292,6 +305,7 @@ impl Queue {
             if !other.timeline.has_reached_or_keep(*seq, self) {
                 return false;
             }
+            batch.after = later(batch.after, other.timeline.due());
             batch.waits.pop();
         }
         true
@@ -332,7 +346,7 @@ impl Queue {
             }
         }
         self.team.dismiss();
-        let due = self.engine.finish.due();
+        let due = self.engine.finish.due(batch.after);
         self.finished.lock().push_back(Finished { seq: batch.seq, outcome, due });
         {
             let mut line = self.line.lock();
@@ -340,7 +354,7 @@ impl Queue {
                 line.spare.push(batch.operations);
             }
         }
-        self.timeline.advance(batch.seq);
+        self.timeline.advance(batch.seq, due);
         self.engine.finish.end(due);
     }
 }
