@@ -20,6 +20,9 @@ matrix=(
     '-p trunnion-resource-tracker --all-targets'
     '-p trunnion-resource-tracker --no-default-features'
 
+    '-p trunnion-server-layers --all-targets'
+    '-p trunnion-server-layers --no-default-features'
+
     '-p trunnion-backend-core --all-targets'
     '-p trunnion-backend-core --no-default-features'
     '-p trunnion-backend-core --no-default-features --features serde'
@@ -36,6 +39,8 @@ matrix=(
     '-p trunnion-conformance --all-targets'
     '-p trunnion-conformance --no-default-features'
     '-p trunnion-conformance --no-default-features --features facade'
+
+    '-p trunnion-mutants --all-targets'
 
     '-p benches --all-targets'
 )

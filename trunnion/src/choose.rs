@@ -1,6 +1,6 @@
 //! Choosing a device when the program runs, and opening it.
 
-use crate::backend::Backend;
+use crate::backend::{Backend, backend};
 use crate::backends::backends;
 use crate::client::Client;
 use crate::config::Config;
@@ -40,14 +40,17 @@ where
     open_with(&Config::load()?.backend(device))
 }
 
-/// The device a configuration asks for, else the best there is; started with the configuration's settings unless it runs.
+/// The device a configuration asks for, else the best there is; started with the configuration's settings, and its layers around its
+/// server, unless it runs.
 ///
 /// # Errors
 /// [`Error::UnknownBackend`] and [`OpenError::NoMatch`] list what there is; [`Error::NoDevice`] says how many devices there are;
 /// [`Error::BackendUnavailable`] and [`OpenError::NoDevices`] say why there can be none.
 pub fn open_with(config: &Config) -> Result<Client, OpenError> {
     let device = choose(config.device(), &backends())?;
-    Ok(Client::load_with(device, &config.settings(device.backend.as_str()))?)
+    let settings = config.settings(device.backend.as_str());
+    let open = || backend(device.backend.as_str())?.open(device.index, &settings.open);
+    Ok(Client::init_with(device, &settings, || Ok(config.server_layers().around(open()?)))?)
 }
 
 /// The device that is asked for, else the best there is.

@@ -12,6 +12,7 @@ mod device;
 mod discovery;
 mod errors;
 pub mod prelude;
+mod replay;
 
 // What this crate adds.
 pub use backends::{backends, register, register_built_in};
@@ -21,12 +22,16 @@ pub use config::Config;
 pub use device::{Device, Which};
 pub use discovery::{Discovery, devices, discover};
 pub use errors::{ConfigError, OpenError, Origin, ParseDeviceError};
+pub use replay::{ReadProgramError, read_program, replay};
 
 // The modules of `trunnion-runtime-core`, under their own names.
 pub use trunnion_runtime_core::{
     access, allocation, backend, bytes, client, elem, error, executor, failure, grid, handle, id, kernel, layout,
     platform, promise, properties, report, server, service, stream, timeline,
 };
+
+/// Servers around a server: for [`Config::layers`], or around a server before [`Client::try_init`].
+pub use trunnion_server_layers as layers;
 
 // What nearly every program names.
 pub use access::Access;

@@ -1,6 +1,7 @@
 //! The command line: the suite's own arguments, and those of `cargo test`, which are passed on.
 
 use crate::factory::Factory;
+use crate::replay::Replay;
 use crate::test::Test;
 use alloc::sync::Arc;
 use clap::{CommandFactory, Parser};
@@ -15,6 +16,11 @@ The conformance suite: every row of the contract, run against any device.
   --row REGEX        run only rows that match this as a whole, such as `M.*`
   --rows             print `ROW name` for each test and run none
   --child ROW::name  run one test in this process, as the suite does for tests that need a process of their own
+
+  --replay FILE      run a recorded program on the one backend that is named, compare with what was recorded, and run no test
+  --compare NAME     with --replay: compare with this backend instead
+  --bisect           with --compare: find the first step after which they differ
+  --recover          with --replay: run a file that was cut off as far as it goes
 
 TRUNNION_REQUIRE=host,… names backends that must be there.
 What follows is understood as by `cargo test`.
@@ -33,6 +39,8 @@ pub struct Arguments {
     pub help: bool,
     /// The one test to run, in this process.
     pub child: Option<String>,
+    /// The program to run instead of tests.
+    pub replay: Option<Replay>,
     /// What the harness is told.
     pub libtest: Libtest,
 }
@@ -50,6 +58,7 @@ impl Arguments {
         let mut arguments = arguments.into_iter();
         let mut rest = vec![arguments.next().unwrap_or_default()];
         let (mut backends, mut row, mut rows, mut help, mut child) = (Vec::new(), None, false, false, None);
+        let (mut file, mut compare, mut bisect, mut recover) = (None, None, false, false);
         while let Some(argument) = arguments.next() {
             let (name, inline) = match argument.split_once('=') {
                 Some((name, value)) if name.starts_with("--") => (name.to_string(), Some(value.to_string())),
@@ -62,6 +71,10 @@ impl Arguments {
                 "--backend" => backends.push(known_backend(value("a backend's name")?, factories)?),
                 "--row" => row = Some(known_rows(&value("a regular expression")?, tests)?),
                 "--child" => child = Some(value("a test's `ROW::name`")?),
+                "--replay" => file = Some(value("a program's file")?),
+                "--compare" => compare = Some(known_backend(value("a backend's name")?, factories)?),
+                "--bisect" => bisect = true,
+                "--recover" => recover = true,
                 "--rows" => rows = true,
                 "--help" | "-h" => help = true,
                 _ => rest.push(argument),
@@ -69,7 +82,24 @@ impl Arguments {
         }
         let mut libtest = Libtest::try_parse_from(rest).map_err(|error| format!("{error}\n{HELP}"))?;
         libtest.test_threads = libtest.test_threads.or(Some(2));
-        Ok(Self { backends, row, rows, help, child, libtest })
+        let Some(file) = file else {
+            let needs = |argument: &str, what: &str| Err(format!("`{argument}` goes with `{what}`\n{HELP}"));
+            return match (compare, bisect, recover) {
+                (Some(_), ..) => needs("--compare", "--replay"),
+                (None, true, _) => needs("--bisect", "--replay FILE --compare NAME"),
+                (None, false, true) => needs("--recover", "--replay"),
+                (None, false, false) => Ok(Self { backends, row, rows, help, child, replay: None, libtest }),
+            };
+        };
+        if bisect && compare.is_none() {
+            return Err(format!("`--bisect` goes with `--compare`\n{HELP}"));
+        }
+        let [backend] = backends.as_slice() else {
+            let known: Vec<_> = factories.iter().map(|factory| factory.name()).collect();
+            return Err(format!("`--replay` needs one `--backend`; there are: {}", known.join(", ")));
+        };
+        let replay = Replay { file: file.into(), backend: backend.clone(), compare, bisect, recover };
+        Ok(Self { backends, row, rows, help, child, replay: Some(replay), libtest })
     }
 
     /// The help: the suite's own arguments, then those of `cargo test`.

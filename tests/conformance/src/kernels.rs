@@ -8,6 +8,7 @@ use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::error::{KernelFault, Result};
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::kernel::{Interface, Source, SourceKernel, Workgroup};
+use trunnion_server_layers::program::KernelTable;
 
 /// Invocations in a workgroup.
 pub const GROUP: u32 = 64;
@@ -30,6 +31,16 @@ pub const PANIC: &str = "on purpose, in a kernel";
 /// As for `Grid::cover`.
 pub fn cover(elements: usize) -> Result<Grid> {
     Grid::cover(elements as u64, GROUP)
+}
+
+/// The kernels by name, for programs that launch them.
+pub fn table() -> KernelTable {
+    let simple: [fn() -> SourceKernel; 12] =
+        [add, saxpy, step, scramble, put, carry, sum, count, indices, claims_overlap, out_of_bounds, fails];
+    let others: [fn() -> SourceKernel; 4] = [panics, broken, accumulate, shared_memory];
+    let sized = [gather(2), gather(3), gather(4), echo(16), echo(256), slow(Duration::from_millis(1))];
+    let all = simple.into_iter().chain(others).map(|kernel| kernel()).chain(sized);
+    all.fold(KernelTable::new(), KernelTable::with)
 }
 
 fn kernel(

@@ -13,6 +13,10 @@ pub mod test;
 // The tests, a file a group of rows.
 pub mod rows;
 
+// Random programs, and programs that were recorded.
+pub mod program;
+pub mod replay;
+
 // How they are run.
 pub mod arguments;
 pub mod child;

@@ -6,6 +6,7 @@ use crate::child;
 use crate::context::Context;
 use crate::factory::Factory;
 use crate::kernels::BROKEN;
+use crate::replay;
 use crate::rows;
 use crate::test::Test;
 use alloc::sync::Arc;
@@ -24,7 +25,8 @@ pub const REQUIRE: &str = "TRUNNION_REQUIRE";
 pub const ON_PURPOSE: &str = "on purpose";
 
 /// Runs what the arguments (the program's name first) ask for on these backends: the suite's tests and `more`. The exit code is 0 when
-/// all passed or were skipped with a reason, 1 when one failed, 2 for bad arguments.
+/// all passed or were skipped with a reason, 1 when one failed, 2 for bad arguments. A program that is replayed has codes of its own:
+/// [`replay`](replay::replay).
 pub fn run(arguments: impl IntoIterator<Item = String>, factories: &[Arc<dyn Factory>], more: Vec<Test>) -> ExitCode {
     quieten_panics_on_purpose();
     let mut tests = rows::tests();
@@ -37,6 +39,9 @@ pub fn run(arguments: impl IntoIterator<Item = String>, factories: &[Arc<dyn Fac
     if arguments.help {
         print!("{}", Arguments::help());
         return ExitCode::SUCCESS;
+    }
+    if let Some(replay) = &arguments.replay {
+        return replay::replay(replay, factories);
     }
     if let Some(path) = &arguments.child {
         return match (chosen(&arguments, factories).first(), tests.iter().find(|test| test.path() == *path)) {

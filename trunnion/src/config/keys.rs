@@ -5,17 +5,29 @@ use super::value;
 use crate::device::Device;
 use crate::executor::{Config as Executor, Execution};
 use crate::service::BoundsPolicy;
+use alloc::borrow::Cow;
 use alloc::string::ToString;
+use trunnion_server_layers::ParseLayersError;
 
 /// The settings' names.
-pub(super) const NAMES: [&str; 9] =
-    ["backend", "bounds", "drop_timeout", "execution", "kernel_cache", "memory_budget", "ring", "spin", "wait_timeout"];
+pub(super) const NAMES: [&str; 10] = [
+    "backend",
+    "bounds",
+    "drop_timeout",
+    "execution",
+    "kernel_cache",
+    "layers",
+    "memory_budget",
+    "ring",
+    "spin",
+    "wait_timeout",
+];
 
 const SIZE: &str = "a number of bytes, a whole number with KiB, MiB, GiB or TiB, or 0 for no budget";
 const RING: &str = if usize::BITS >= 64 { "a size from 4KiB to 1GiB" } else { "a size from 4KiB to 256MiB" };
 
 /// Sets what is named so; what is not valid is answered with what is.
-pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), &'static str> {
+pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), Cow<'static, str>> {
     let settings = &mut config.settings;
     match key {
         "backend" => {
@@ -28,7 +40,7 @@ pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), &
                 "enforce" => BoundsPolicy::Enforce,
                 "validate" => BoundsPolicy::Validate,
                 off if value::is_off(off) => BoundsPolicy::Auto,
-                _ => return Err("auto, enforce, validate, or 0 for auto"),
+                _ => return Err("auto, enforce, validate, or 0 for auto".into()),
             }
         }
         "drop_timeout" => {
@@ -39,16 +51,17 @@ pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), &
             settings.executor.execution = match text {
                 "runner" => Execution::Runner,
                 "inline" => Execution::Inline,
-                _ => return Err("runner, inline"),
+                _ => return Err("runner, inline".into()),
             }
         }
         "kernel_cache" => {
             settings.open.kernel_cache = match text {
-                "" => return Err("a directory, or 0 for none"),
+                "" => return Err("a directory, or 0 for none".into()),
                 off if value::is_off(off) => None,
                 directory => Some(directory.to_string()),
             }
         }
+        "layers" => config.layers = text.parse().map_err(|error: ParseLayersError| error.to_string())?,
         "memory_budget" => settings.open.memory_budget = value::size_or_off(text).ok_or(SIZE)?,
         "ring" => {
             let bytes = value::size(text).and_then(|bytes| usize::try_from(bytes).ok());
@@ -63,7 +76,7 @@ pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), &
             settings.wait_timeout = time.ok_or("a whole number of at least 1 with us, ms or s")?;
         }
         // Only names of `NAMES` come here.
-        _ => return Err("no value: there is no such setting"),
+        _ => return Err("no value: there is no such setting".into()),
     }
     Ok(())
 }

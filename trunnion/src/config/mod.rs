@@ -20,6 +20,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
+use trunnion_server_layers::Layers;
 
 /// Which device to open, and what it is started with.
 ///
@@ -35,6 +36,7 @@ use core::time::Duration;
 /// | `drop_timeout` | `TRUNNION_DROP_TIMEOUT` | a time | `5s` | a drop does not wait |
 /// | `bounds` | `TRUNNION_BOUNDS` | `auto`, `enforce`, `validate` | `auto` | `auto` |
 /// | `execution` | `TRUNNION_EXECUTION` | `runner`, `inline` | `runner` | not valid |
+/// | `layers` | `TRUNNION_LAYERS` | [`Layers`]: `validate`, `fault=launch:3:lost`, `delay=200us`, `reorder=7`, `record=run.trunnion`, several with commas | none | none |
 /// | `ring` | `TRUNNION_RING` | a size from 4 KiB to 1 GiB | `256KiB` | not valid |
 /// | `spin` | `TRUNNION_SPIN` | a time | `50us` | a runner sleeps at once |
 /// | option `devices` of table `[host]` | `TRUNNION_HOST_DEVICES` | what the backend says | the backend's | what the backend says |
@@ -54,6 +56,7 @@ use core::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     device: Option<Device>,
+    layers: Layers,
     settings: Settings,
     options: BTreeMap<String, BTreeMap<String, String>>,
 }
@@ -131,7 +134,7 @@ impl Config {
                 origin: entry.origin,
                 key: entry.written,
                 value: entry.value,
-                valid: valid.into(),
+                valid: valid.into_owned(),
             }),
         }
     }
@@ -180,6 +183,12 @@ impl Config {
         self
     }
 
+    /// The servers around the device's server. Default none.
+    pub fn layers(mut self, layers: Layers) -> Self {
+        self.layers = layers;
+        self
+    }
+
     /// Bytes of the device's queue, kept within 4 KiB and 1 GiB (256 MiB on 32-bit targets) and rounded up to a power of two. Default 256 KiB.
     pub fn ring(mut self, bytes: usize) -> Self {
         self.settings.executor.ring_bytes =
@@ -206,7 +215,12 @@ impl Config {
         self.device.as_ref()
     }
 
-    /// What a device of this backend is started with: for [`Client::load_with`](crate::Client::load_with).
+    /// The servers around the device's server, which [`open_with`](crate::open_with) puts there.
+    pub fn server_layers(&self) -> &Layers {
+        &self.layers
+    }
+
+    /// What a device of this backend is started with, its layers aside: for [`Client::load_with`](crate::Client::load_with).
     pub fn settings(&self, backend: &str) -> Settings {
         let mut settings = self.settings.clone();
         settings.open.options = self.options.get(&backend.to_lowercase()).cloned().unwrap_or_default();

@@ -21,7 +21,7 @@ fn from_variables(list: &[(&str, &str)]) -> Result<Config, ConfigError> {
 }
 
 /// What a configuration says, key by key.
-fn shown(config: &Config) -> [String; 9] {
+fn shown(config: &Config) -> [String; 10] {
     let settings = config.settings("host");
     let executor = &settings.executor;
     [
@@ -30,6 +30,7 @@ fn shown(config: &Config) -> [String; 9] {
         format!("{:?}", settings.drop_timeout),
         format!("{:?}", executor.execution),
         format!("{:?}", settings.open.kernel_cache),
+        config.server_layers().to_string(),
         format!("{:?}", settings.open.memory_budget),
         format!("{:?}", executor.ring_bytes),
         format!("{:?}", executor.spin),
@@ -39,7 +40,7 @@ fn shown(config: &Config) -> [String; 9] {
 
 /// For each key: values that are valid with what they come to, and values that are not.
 type Case = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     (
         "backend",
         &[
@@ -67,6 +68,20 @@ const CASES: [Case; 9] = [
             ("./off", "Some(\"./off\")"),
         ],
         &[],
+    ),
+    (
+        "layers",
+        &[
+            ("validate", "validate"),
+            (
+                "validate,fault=launch:3:lost,delay=200us,reorder=7",
+                "validate,fault=launch:3:lost,delay=200us,reorder=7",
+            ),
+            ("fault=1:oom, validate", "fault=1:oom,validate"),
+            ("0", "0"),
+            ("off", "0"),
+        ],
+        &["1", "valdiate", "validate,", "fault=lunch:3:lost", "delay=200", "reorder=-1", "validate,0"],
     ),
     (
         "memory_budget",
@@ -114,6 +129,8 @@ fn every_value_that_is_not_valid_is_named_with_what_is() {
             assert!(error.starts_with(&format!("t.toml:2: `{key}` cannot be `{text}`; valid: ")), "{error}");
         }
     }
+    let error = from_variables(&[("TRUNNION_LAYERS", "validate,fault=1:gone")]).unwrap_err().to_string();
+    assert!(error.contains("layer `fault=1:gone`: there is no kind `gone`; valid: oom, refused"), "{error}");
     let error = from_file("kernel_cache = ''").unwrap_err().to_string();
     assert!(error.contains("a directory, or 0 for none"), "{error}");
 }
@@ -153,13 +170,13 @@ fn the_builder_counts_before_the_environment_that_before_the_file_that_before_th
 
 #[test]
 fn a_variable_set_to_0_turns_off_what_the_file_says() {
-    let file = "backend = 'vulkan'\nmemory_budget = '1GiB'\nkernel_cache = 'cache'\nbounds = 'validate'\nspin = '1ms'\ndrop_timeout = '9s'";
-    let names = ["BACKEND", "MEMORY_BUDGET", "KERNEL_CACHE", "BOUNDS", "SPIN", "DROP_TIMEOUT"]
+    let file = "backend = 'vulkan'\nmemory_budget = '1GiB'\nkernel_cache = 'cache'\nbounds = 'validate'\nspin = '1ms'\ndrop_timeout = '9s'\nlayers = 'validate'";
+    let names = ["BACKEND", "MEMORY_BUDGET", "KERNEL_CACHE", "BOUNDS", "SPIN", "DROP_TIMEOUT", "LAYERS"]
         .map(|name| format!("TRUNNION_{name}"));
     let off = names.iter().map(|name| (name.clone(), "0".to_string()));
     let config = merge(Some(file), off).unwrap();
     let shown = shown(&config);
-    assert_eq!([0, 1, 2, 4, 5, 7].map(|i| shown[i].as_str()), ["None", "Auto", "0ns", "None", "None", "0ns"]);
+    assert_eq!([0, 1, 2, 4, 5, 6, 8].map(|i| shown[i].as_str()), ["None", "Auto", "0ns", "None", "0", "None", "0ns"]);
 }
 
 #[test]
@@ -209,10 +226,21 @@ fn the_builder_sets_each_setting() {
         .drop_timeout(Duration::ZERO)
         .bounds(BoundsPolicy::Enforce)
         .execution(Execution::Inline)
+        .layers("validate".parse().unwrap())
         .ring(1)
         .spin(Duration::ZERO);
-    let expected =
-        ["Some(\"host:1\")", "Enforce", "0ns", "Inline", "Some(\"cache\")", "Some(1048576)", "4096", "0ns", "1s"];
+    let expected = [
+        "Some(\"host:1\")",
+        "Enforce",
+        "0ns",
+        "Inline",
+        "Some(\"cache\")",
+        "validate",
+        "Some(1048576)",
+        "4096",
+        "0ns",
+        "1s",
+    ];
     assert_eq!(shown(&config), expected.map(String::from));
     assert_eq!(config.clone().ring(usize::MAX).settings("host").executor.ring_bytes, executor::Config::MAX_RING_BYTES);
     assert_eq!(config.memory_budget(None).settings("host").open.memory_budget, None);
@@ -251,7 +279,7 @@ proptest::proptest! {
     #[test]
     fn any_text_gives_settings_or_an_error(
         file in r"((backend|bounds|drop_timeout|ring|spin|memory_budget|\[host\]|host\.a|[a-z]{1,6}) ?= ?[-+0-9a-zA-Z'\[\]{},. ]{0,12}\n){0,4}|\PC{0,40}",
-        name in r"TRUNNION_(BACKEND|BOUNDS|RING|SPIN|MEMORY_BUDGET|HOST_[A-Z]{0,3}|\PC{0,6})",
+        name in r"TRUNNION_(BACKEND|BOUNDS|LAYERS|RING|SPIN|MEMORY_BUDGET|HOST_[A-Z]{0,3}|\PC{0,6})",
         value in r"[0-9]{0,22}(KiB|MiB|TiB|us|s|\PC{0,4})",
     ) {
         if let Err(error) = merge(Some(&file), variables(&[(&name, &value)])) {

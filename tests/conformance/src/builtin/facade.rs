@@ -30,6 +30,8 @@ tests! {
     X4 a_bad_value_names_its_place_and_what_is_valid;
     X4 a_file_that_is_no_toml_says_in_which_line;
     X4 a_variable_that_is_zero_is_off;
+    X4 layers_are_put_around_the_server_of_a_device_that_is_opened .env(&[("TRUNNION_LAYERS", "validate,fault=fill:2:refused")]);
+    X4 layers_of_the_builder_count_before_those_of_the_environment .env(&[("TRUNNION_LAYERS", "fault=1:lost")]);
     X4 options_of_a_backend_reach_it_and_are_checked_by_it;
     X4 a_file_named_in_the_environment_is_read .env(&[("TRUNNION_CONFIG", "/nowhere/trunnion.toml")]);
     X4 a_configuration_turned_off_is_not_read .env(&[("TRUNNION_CONFIG", "0")]);
@@ -308,6 +310,8 @@ fn a_bad_value_names_its_place_and_what_is_valid(_: &Context) -> Outcome {
         ("TRUNNION_EXECUTION", "threads", "inline"),
         ("TRUNNION_RING", "1", "4KiB"),
         ("TRUNNION_BACKEND", ":", "backend:index"),
+        ("TRUNNION_LAYERS", "validat", "`validate`"),
+        ("TRUNNION_LAYERS", "fault=launch:3:lots", "oom, refused, late, never, lost, panic"),
     ] {
         let error = ensure_err!(config(None, &[(name, value)]), ConfigError::BadValue { .. });
         let text = error.to_string();
@@ -325,9 +329,9 @@ fn a_file_that_is_no_toml_says_in_which_line(_: &Context) -> Outcome {
 }
 
 fn a_variable_that_is_zero_is_off(_: &Context) -> Outcome {
-    let file = "memory_budget = '1MiB'\nkernel_cache = '/tmp/kernels'\nbackend = 'host'\nspin = '5ms'\nbounds = 'validate'\ndrop_timeout = '9s'\n";
+    let file = "memory_budget = '1MiB'\nkernel_cache = '/tmp/kernels'\nbackend = 'host'\nspin = '5ms'\nbounds = 'validate'\ndrop_timeout = '9s'\nlayers = 'delay=1s'\n";
     for off in ["0", "off", "false"] {
-        let names = ["MEMORY_BUDGET", "KERNEL_CACHE", "BACKEND", "SPIN", "BOUNDS", "DROP_TIMEOUT"]
+        let names = ["MEMORY_BUDGET", "KERNEL_CACHE", "BACKEND", "SPIN", "BOUNDS", "DROP_TIMEOUT", "LAYERS"]
             .map(|name| format!("TRUNNION_{name}"));
         let list: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), off)).collect();
         let config = valid(Some(file), &list)?;
@@ -342,7 +346,35 @@ fn a_variable_that_is_zero_is_off(_: &Context) -> Outcome {
             (Duration::ZERO, Duration::ZERO, BoundsPolicy::Auto),
             "{off}"
         );
+        ensure!(config.server_layers().is_empty(), "{off}: {}", config.server_layers());
     }
+    Ok(())
+}
+
+fn layers_are_put_around_the_server_of_a_device_that_is_opened(cx: &Context) -> Outcome {
+    let client = opened(trunnion::open(cx.factory().backend()))?;
+    let (a, b, c) = (client.zeros(64)?, client.zeros(64)?, client.zeros(64)?);
+    let error = ensure_err!(client.read_one(&b), Error::Driver { .. });
+    ensure!(error.to_string().contains("on purpose, in fill 2"), "{error}");
+    ensure_eq!(client.read(&[&a, &c])?[1].as_slice()?, [0; 64]);
+    // The resource of the backend is found through them.
+    cx.factory().get_resource(&client, &a)?;
+    ensure_eq!(client.memory_usage()?.live, 192);
+    Ok(())
+}
+
+fn layers_of_the_builder_count_before_those_of_the_environment(cx: &Context) -> Outcome {
+    let config = Config::load().map_err(|error| Failure::new(format!("unexpected error: {error}")))?;
+    ensure_eq!(config.server_layers().to_string(), "fault=1:lost");
+    let layers = "validate".parse().map_err(|error| Failure::new(format!("{error}")))?;
+    let client = opened(trunnion::open_with(&config.layers(layers).backend(Device::best(cx.factory().backend()))))?;
+    let a = client.create_from_slice(&[3; 64])?;
+    ensure_eq!(client.read_one(&a)?.as_slice()?, [3; 64]);
+    client.shutdown(Duration::from_secs(5));
+    // The environment's are those of a device that is opened with nothing else said.
+    let client = opened(trunnion::open(cx.factory().backend()))?;
+    client.empty(64).ok();
+    ensure_err!(client.sync().and_then(|done| done.wait()), Error::DeviceLost { .. });
     Ok(())
 }
 

@@ -35,6 +35,11 @@ impl Host {
             .reorder(1);
         Self { name: "host-hard", options }
     }
+
+    /// The options of a device that behaves as `variant` says.
+    pub fn options(&self, variant: &Variant) -> HostOptions {
+        varied(self.options.clone(), variant)
+    }
 }
 
 impl Factory for Host {
@@ -51,7 +56,7 @@ impl Factory for Host {
     }
 
     fn start(&self, variant: &Variant, settings: &OpenSettings) -> Result<Opened, Refusal> {
-        Ok(HostBackend::new(varied(self.options.clone(), variant)).open(0, settings)?)
+        Ok(HostBackend::new(self.options(variant)).open(0, settings)?)
     }
 
     fn with_resource(

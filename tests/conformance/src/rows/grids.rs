@@ -6,9 +6,11 @@ use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
 use core::time::Duration;
+use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::grid::Grid;
+use trunnion_runtime_core::kernel::{Interface, Source, SourceKernel};
 
 tests! {
     L3 every_workgroup_of_a_grid_runs_once;
@@ -18,6 +20,7 @@ tests! {
     L3 a_count_is_spread_over_the_axes;
     L3 a_count_beyond_all_axes_is_refused;
     L3 workgroups_know_where_they_are;
+    L3 workgroups_know_the_axes_of_their_grid;
     L4 counts_are_read_from_a_buffer;
     L4 counts_may_be_written_by_another_stream_just_before;
     L4 counts_written_by_a_kernel_are_read_after_it;
@@ -132,6 +135,29 @@ fn workgroups_know_where_they_are(cx: &Context) -> Outcome {
     let out = client.empty(24 * 4)?;
     client.launch(&indices, Grid::Static(2, 3, 4), [&out])?;
     ensure_eq!(client.read_one(&out)?.to_vec::<u32>()?, (0..24).collect::<Vec<u32>>());
+    Ok(())
+}
+
+fn workgroups_know_the_axes_of_their_grid(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    // Each workgroup writes where it is, and the grid.
+    let interface = Interface::new().claim(Access::Overwrite);
+    let axes = SourceKernel::new("axes", interface).source(Source::host(|group| {
+        let at = group.linear_id() as usize * 6;
+        let here = group.claim::<u32>(0, at..at + 6)?;
+        here[..3].copy_from_slice(&group.id());
+        here[3..].copy_from_slice(&group.grid());
+        Ok(())
+    }));
+    let axes = client.prepare(axes)?;
+    let (x, y, z) = (2u32, 3u32, 4u32);
+    let places = (0..z).flat_map(|c| (0..y).flat_map(move |b| (0..x).map(move |a| [a, b, c, x, y, z])));
+    let expected: Vec<u32> = places.flatten().collect();
+    for grid in [Grid::Static(x, y, z), Grid::Dynamic(client.create_from_slice(raw(&[x, y, z]))?)] {
+        let out = client.zeros(24 * 24)?;
+        client.launch(&axes, grid.clone(), [&out])?;
+        ensure_eq!(client.read_one(&out)?.to_vec::<u32>()?, expected, "{grid:?}");
+    }
     Ok(())
 }
 

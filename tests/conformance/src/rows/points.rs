@@ -14,10 +14,12 @@ use trunnion_runtime_core::timeline::Point;
 tests! {
     C19 every_enqueue_answers_a_later_point_of_its_stream;
     C19 a_point_is_done_when_its_work_is;
+    C19 a_point_is_not_done_before_its_work_can_be;
     C19 a_point_can_be_awaited;
     C19 a_stream_that_waits_for_a_point_goes_on_after_it;
     C19 a_wait_does_not_block_its_caller_nor_other_streams;
     C19 a_stream_waits_for_a_point_of_another_device;
+    C19 a_stream_stays_behind_a_point_of_another_device;
     C19 two_devices_that_wait_for_each_other_in_turn_get_on;
     C19 a_point_of_another_device_can_be_polled_and_awaited_here;
     C19 a_point_of_a_device_that_is_gone_is_named;
@@ -69,6 +71,23 @@ fn a_point_is_done_when_its_work_is(cx: &Context) -> Outcome {
     gate.open()?;
     eventually("the point behind the gate", || client.is_done(after))?;
     ensure!(client.is_done(blocked)?, "a later point of the stream is done, an earlier one is not");
+    Ok(())
+}
+
+fn a_point_is_not_done_before_its_work_can_be(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let time = Duration::from_millis(60);
+    let slow = client.prepare(kernels::slow(time))?;
+    let (from, to) = (client.zeros(256)?, client.zeros(256)?);
+    client.sync()?.wait()?;
+    let start = Instant::now();
+    let point = client.launch(&slow, cover(64)?, [&from, &to])?;
+    client.flush()?;
+    while !client.is_done(point)? {
+        ensure!(start.elapsed() < SOON, "the work is not done");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ensure!(start.elapsed() >= time, "the point of {time:?} of work was done after {:?}", start.elapsed());
     Ok(())
 }
 
@@ -137,6 +156,21 @@ fn a_stream_waits_for_a_point_of_another_device(cx: &Context) -> Outcome {
     gate.open()?;
     ensure_eq!(reading.wait()?[0].to_vec::<u32>()?, [2; 64]);
     ensure!(there.is_done(point)?, "the launch ran before the point was done");
+    Ok(())
+}
+
+fn a_stream_stays_behind_a_point_of_another_device(cx: &Context) -> Outcome {
+    let (here, there) = (cx.client()?, cx.client()?);
+    let held = on_new_stream(&there);
+    let gate = cx.gate(&there)?;
+    let bytes = here.zeros(64)?;
+    here.wait(gate.block(&held)?)?;
+    let filled = here.fill(&bytes, &[1])?;
+    // Time enough to go wrong.
+    ensure_err!(here.done(filled)?.wait_for(Duration::from_millis(50)), Error::Timeout { .. });
+    gate.open()?;
+    here.done(filled)?.wait_for(SOON)?;
+    ensure_eq!(here.read_one(&bytes)?.as_slice()?, [1; 64]);
     Ok(())
 }
 

@@ -15,6 +15,7 @@ tests! {
     M1 eight_streams_with_a_constant_live_set_have_a_bounded_high_water .seconds(40);
     M1 many_threads_that_allocate_all_get_on .seconds(40);
     M1 a_kernel_whose_last_handle_was_dropped_sees_the_old_bytes;
+    M1 memory_of_long_work_is_not_given_to_another_stream_before_its_end;
     M1 an_error_that_is_kept_keeps_no_memory;
     M1 memory_freed_on_one_stream_serves_another;
     M1 a_stream_of_its_own_uses_its_memory_again_at_once;
@@ -114,6 +115,23 @@ fn a_kernel_whose_last_handle_was_dropped_sees_the_old_bytes(cx: &Context) -> Ou
         ensure_eq!(client.read_one(&output)?.to_vec::<u32>()?, [round; 1024], "round {round}");
         drop((next, more));
     }
+    Ok(())
+}
+
+fn memory_of_long_work_is_not_given_to_another_stream_before_its_end(cx: &Context) -> Outcome {
+    let client = cx.open(&Variant { memory: Some(16 << 20), ..Variant::plain() })?;
+    let (slow, other) = (client.prepare(kernels::slow(Duration::from_millis(300)))?, on_new_stream(&client));
+    // Made before, so that the launch is still at work when they are written.
+    let [ones, twos] = [1u32, 2].map(|value| vec![value; (10 << 20) / 4]);
+    let output = client.zeros(256)?;
+    let input = client.create_from_slice(raw(&ones))?;
+    client.sync()?.wait()?;
+    client.launch(&slow, cover(64)?, [&input, &output])?;
+    drop(input);
+    // There is memory for one of them only, so this has that of the first as soon as it may be had, and writes it at once.
+    let next = other.create_from_slice(raw(&twos))?;
+    ensure_eq!(client.read_one(&output)?.to_vec::<u32>()?, [1; 64]);
+    ensure_eq!(other.read_one(&next.slice(..256)?)?.to_vec::<u32>()?, [2; 64]);
     Ok(())
 }
 

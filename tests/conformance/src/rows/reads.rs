@@ -13,6 +13,7 @@ use trunnion_runtime_core::error::Error;
 tests! {
     M7 a_read_comes_after_every_earlier_write_of_any_stream;
     M7 a_read_sees_nothing_that_was_issued_after_it;
+    M7 a_read_sees_what_a_long_launch_before_it_writes;
     M7 a_read_of_several_handles_answers_each_in_order;
     M7 a_read_into_a_slice_fills_it_exactly;
     M7 a_read_names_the_failure_first;
@@ -54,6 +55,19 @@ fn a_read_sees_nothing_that_was_issued_after_it(cx: &Context) -> Outcome {
     }
     for (i, reading) in readings.into_iter().enumerate() {
         ensure_eq!(reading.wait()?[0].to_vec::<u32>()?, [i as u32; 64]);
+    }
+    Ok(())
+}
+
+fn a_read_sees_what_a_long_launch_before_it_writes(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let slow = client.prepare(kernels::slow(Duration::from_millis(40)))?;
+    let (from, to) = (client.create_from_slice(raw(&[3u32; 64]))?, client.zeros(256)?);
+    client.sync()?.wait()?;
+    for reader in [client.clone(), on_new_stream(&client)] {
+        client.fill(&to, &[0])?;
+        client.launch(&slow, cover(64)?, [&from, &to])?;
+        ensure_eq!(reader.read_one(&to)?.to_vec::<u32>()?, [3; 64]);
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ tests! {
     M15 the_largest_free_block_can_be_had;
     M17 a_clean_up_gives_back_what_is_free_and_keeps_what_is_not;
     M17 repeated_clean_ups_reach_a_fixed_point;
+    M17 what_was_given_back_the_driver_can_give_again;
     M17 a_persistent_set_dropped_a_thousand_times_returns_to_the_baseline .seconds(40);
     M17 a_buffer_held_across_streams_survives_a_clean_up;
     M17 a_gibibyte_dropped_and_cleaned_is_given_back .seconds(40);
@@ -241,6 +242,20 @@ fn repeated_clean_ups_reach_a_fixed_point(cx: &Context) -> Outcome {
     drop(kept);
     client.sync()?.wait()?;
     for _ in 0..2 {
+        client.memory_cleanup()?;
+        ensure_eq!(client.memory_usage()?.reserved, 0);
+    }
+    Ok(())
+}
+
+fn what_was_given_back_the_driver_can_give_again(cx: &Context) -> Outcome {
+    let client = cx.open(&Variant { memory: Some(64 << 20), ..Variant::plain() })?;
+    // Each of another size and more than half of the memory, so that none fits beside what another left.
+    for size in [40u64 << 20, 48 << 20, 36 << 20, 44 << 20] {
+        let bytes = client.zeros(size)?;
+        ensure_eq!(client.read_one(&bytes.slice(size - 8..)?)?.as_slice()?, [0; 8]);
+        drop(bytes);
+        client.sync()?.wait()?;
         client.memory_cleanup()?;
         ensure_eq!(client.memory_usage()?.reserved, 0);
     }

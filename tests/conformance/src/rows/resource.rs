@@ -21,6 +21,7 @@ tests! {
     M12 a_resource_keeps_its_memory_while_it_is_held;
     M12 a_resource_comes_after_the_work_on_its_bytes;
     M12 the_scoped_form_orders_foreign_use_against_the_devices_work;
+    M12 work_stays_undone_as_long_as_its_bytes_are_in_foreign_use;
     M12 the_scoped_form_leaves_a_point;
     M12 readers_do_not_wait_for_a_foreign_reader;
     M12 work_on_other_bytes_goes_on_meanwhile;
@@ -106,6 +107,24 @@ fn the_scoped_form_orders_foreign_use_against_the_devices_work(cx: &Context) -> 
     })?;
     inside?;
     ensure_eq!(other.read_one(&bytes)?.to_vec::<u32>()?, [2; 64]);
+    Ok(())
+}
+
+fn work_stays_undone_as_long_as_its_bytes_are_in_foreign_use(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let step = client.prepare(kernels::step())?;
+    let bytes = client.create_from_slice(raw(&[1u32; 64]))?;
+    let mut inside = Err(Failure::new("the task did not run"));
+    cx.factory().with_resource(&client, &bytes, Access::ReadWrite, &mut |_| {
+        inside = (|| -> Outcome {
+            let launched = client.launch(&step, cover(64)?, [&bytes])?;
+            // Time enough to go wrong.
+            ensure_err!(client.done(launched)?.wait_for(Duration::from_millis(50)), Error::Timeout { .. });
+            Ok(())
+        })();
+    })?;
+    inside?;
+    ensure_eq!(client.read_one(&bytes)?.to_vec::<u32>()?, [2; 64]);
     Ok(())
 }
 

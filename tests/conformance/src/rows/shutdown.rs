@@ -254,13 +254,14 @@ fn a_process_may_end_with_work_queued(cx: &Context) -> Outcome {
 }
 
 /// Bytes of this process that are in memory, where the system says.
-fn resident() -> Option<u64> {
+pub(super) fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-fn flat(before: Option<u64>, after: Option<u64>, most: u64) -> Outcome {
+/// Fails when memory rose by more than `most` bytes.
+pub(super) fn flat(before: Option<u64>, after: Option<u64>, most: u64) -> Outcome {
     let (Some(before), Some(after)) = (before, after) else {
         return Err(Failure::Skipped("this system does not say how much memory a process has".into()));
     };

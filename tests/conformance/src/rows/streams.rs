@@ -18,6 +18,7 @@ tests! {
     C8 a_stream_that_is_held_up_holds_up_no_other;
     C8 readers_of_the_same_bytes_on_other_streams_do_not_disturb_each_other;
     C8 a_writer_waits_for_readers_of_other_streams;
+    C8 work_of_another_stream_is_waited_for_however_long_it_takes;
     C8 updates_by_many_threads_are_all_kept;
     C8 a_thousand_short_lived_threads_cost_no_memory .seconds(40);
 }
@@ -170,6 +171,27 @@ fn a_writer_waits_for_readers_of_other_streams(cx: &Context) -> Outcome {
     gate.open()?;
     ensure_eq!(other.read_one(&target)?.as_slice()?, [1; 64]);
     ensure_eq!(other.read_one(&source)?.as_slice()?, [2; 64]);
+    Ok(())
+}
+
+fn work_of_another_stream_is_waited_for_however_long_it_takes(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let slow = client.prepare(kernels::slow(Duration::from_millis(40)))?;
+    let (first, second) = (on_new_stream(&client), on_new_stream(&client));
+    let (from, middle, to) = (client.create_from_slice(raw(&[7u32; 64]))?, client.zeros(256)?, client.zeros(256)?);
+    client.sync()?.wait()?;
+    // A reader after a writer.
+    first.launch(&slow, cover(64)?, [&from, &middle])?;
+    second.copy(&middle, &to)?;
+    ensure_eq!(second.read_one(&to)?.to_vec::<u32>()?, [7; 64]);
+    // A writer after a reader, and after a writer.
+    first.launch(&slow, cover(64)?, [&from, &to])?;
+    second.fill(&from, &[1])?;
+    ensure_eq!(first.read_one(&to)?.to_vec::<u32>()?, [7; 64], "a fill overtook who read the bytes");
+    first.launch(&slow, cover(64)?, [&middle, &to])?;
+    second.fill(&to, &[2])?;
+    first.sync()?.wait()?;
+    ensure_eq!(second.read_one(&to)?.as_slice()?, [2; 256], "a fill overtook who wrote the bytes");
     Ok(())
 }
 

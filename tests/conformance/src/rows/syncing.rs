@@ -17,6 +17,7 @@ tests! {
     C11 a_flush_reports_no_failure_of_a_launch;
     C11 a_flush_reports_a_fault_of_the_device;
     C12 after_a_sync_the_streams_work_is_done;
+    C12 a_sync_takes_as_long_as_the_work;
     C12 a_sync_can_be_awaited;
     C12 a_sync_waits_for_its_own_stream_only;
     C12 a_sync_reports_no_failure_of_a_launch;
@@ -109,6 +110,25 @@ fn after_a_sync_the_streams_work_is_done(cx: &Context) -> Outcome {
         ensure!(client.is_done(point)?, "{point} is not done after a sync");
     }
     client.sync_timeout(Duration::from_secs(5))?;
+    Ok(())
+}
+
+fn a_sync_takes_as_long_as_the_work(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let time = Duration::from_millis(60);
+    let slow = client.prepare(kernels::slow(time))?;
+    let (from, to) = (client.zeros(256)?, client.zeros(256)?);
+    client.sync()?.wait()?;
+    for awaited in [false, true] {
+        let start = Instant::now();
+        client.launch(&slow, cover(64)?, [&from, &to])?;
+        let done = client.sync()?;
+        match awaited {
+            true => ready(done)??,
+            false => done.wait()?,
+        }
+        ensure!(start.elapsed() >= time, "a sync of {time:?} of work was over after {:?}", start.elapsed());
+    }
     Ok(())
 }
 

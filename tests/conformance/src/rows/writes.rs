@@ -18,6 +18,7 @@ tests! {
     M6 a_write_into_a_part_leaves_the_rest;
     M6 writes_of_odd_sizes_and_offsets_are_exact;
     M6 a_write_does_not_disturb_who_read_before;
+    M6 a_write_comes_after_a_long_launch_that_reads_its_bytes;
     M6 a_write_of_a_file_that_is_gone_is_refused_at_once;
     M6 a_misaligned_write_is_refused_where_the_device_needs_alignment;
     M6 the_last_handle_may_be_dropped_right_after_the_write;
@@ -142,6 +143,21 @@ fn a_write_does_not_disturb_who_read_before(cx: &Context) -> Outcome {
         gate.open()?;
         ensure!(reading.wait()?[0].as_slice()? == vec![1; size], "{size} bytes: the read saw a later write");
         ensure!(lazy.as_slice()? == vec![2; size], "{size} bytes: the write is lost");
+    }
+    Ok(())
+}
+
+fn a_write_comes_after_a_long_launch_that_reads_its_bytes(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let slow = client.prepare(kernels::slow(Duration::from_millis(40)))?;
+    let to = client.zeros(256)?;
+    for elements in [64usize, 1 << 18] {
+        let from = client.create_from_slice(raw(&vec![3u32; elements]))?;
+        client.sync()?.wait()?;
+        client.launch(&slow, cover(64)?, [&from, &to])?;
+        client.write_slice(&from, raw(&vec![4u32; elements]))?;
+        ensure_eq!(client.read_one(&to)?.to_vec::<u32>()?, [3; 64], "{elements} elements");
+        ensure_eq!(client.read_one(&from.slice(..16)?)?.to_vec::<u32>()?, [4; 4], "{elements} elements");
     }
     Ok(())
 }

@@ -1,0 +1,335 @@
+//! The contract of a server, call by call: written down where it asks something of the device, and handed on.
+
+use super::{Known, Log, Record};
+use crate::program::{Content, MAX_SIZE, MAX_VIEWS, Sink};
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::task::{Poll, Waker};
+use trunnion_runtime_core::access::Access;
+use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::bytes::Bytes;
+use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::executor::{Notifier, Wakers};
+use trunnion_runtime_core::grid::Grid;
+use trunnion_runtime_core::handle::Handle;
+use trunnion_runtime_core::id::{MemoryId, StreamId};
+use trunnion_runtime_core::kernel::KernelHandle;
+use trunnion_runtime_core::platform::Deadline;
+use trunnion_runtime_core::promise::Promise;
+use trunnion_runtime_core::server::{
+    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
+};
+use trunnion_runtime_core::timeline::Moment;
+
+impl<S: Server + ?Sized, K: Sink + Send + 'static> Server for Record<S, K> {
+    fn as_any(&mut self) -> &mut dyn Any {
+        self.inside.as_any()
+    }
+
+    fn start(&mut self, notifier: Notifier) {
+        self.inside.start(notifier);
+    }
+
+    fn enter(&mut self) {
+        self.inside.enter();
+    }
+
+    fn progress(&mut self) {
+        self.inside.progress();
+    }
+
+    fn leave(&mut self) -> Wakers {
+        let wakers = self.inside.leave();
+        if !self.log.fault_seen
+            && let Some(fault) = self.inside.fault()
+        {
+            self.log.fault_seen = true;
+            self.log.comment(&alloc::format!("# {fault}"));
+        }
+        self.log.settle();
+        wakers
+    }
+
+    fn panicked(&mut self, seq: u64, message: &str) {
+        self.log.comment(&alloc::format!("# {seq} panicked: {message}"));
+        self.inside.panicked(seq, message);
+    }
+
+    fn fault(&self) -> Option<&Error> {
+        self.inside.fault()
+    }
+
+    fn unfinished(&self, up_to: u64) -> usize {
+        self.inside.unfinished(up_to)
+    }
+
+    fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {
+        self.log.reserve(at, memory, mode);
+        self.inside.reserve(at, memory, mode);
+    }
+
+    fn free(&mut self, memory: MemoryId) {
+        self.log.free(memory);
+        self.inside.free(memory);
+    }
+
+    fn write(&mut self, at: Moment, target: &Region, data: Payload<'_>) {
+        self.log.write(at, target, &data);
+        self.inside.write(at, target, data);
+    }
+
+    fn read(&mut self, at: Moment, sources: &[Region], into: Promise<Vec<Bytes>>) {
+        self.log.read(at, sources, &into);
+        self.inside.read(at, sources, into);
+    }
+
+    fn copy(&mut self, at: Moment, source: &Region, target: &Region) {
+        self.log.copy(at, source, target);
+        self.inside.copy(at, source, target);
+    }
+
+    fn fill(&mut self, at: Moment, target: &Handle, pattern: Pattern) {
+        self.log.fill(at, target, pattern);
+        self.inside.fill(at, target, pattern);
+    }
+
+    fn launch(&mut self, at: Moment, launch: &Launch<'_>) {
+        self.log.launch(at, launch);
+        self.inside.launch(at, launch);
+    }
+
+    fn mark(&mut self, at: Moment) {
+        self.log.plain(at, "mark");
+        self.inside.mark(at);
+    }
+
+    fn wait(&mut self, at: Moment, until: Until) {
+        self.log.wait(at, &until);
+        self.inside.wait(at, until);
+    }
+
+    fn flush(&mut self, stream: StreamId) -> Result<()> {
+        self.log.plain(Moment { stream, seq: 0 }, "flush");
+        self.inside.flush(stream)
+    }
+
+    fn poll(&mut self, at: Moment, waker: &Waker) -> Poll<Result<()>> {
+        self.inside.poll(at, waker)
+    }
+
+    fn signal(&mut self, at: Moment, promise: Promise<()>) {
+        self.inside.signal(at, promise);
+    }
+
+    fn check(&mut self, targets: &[Handle]) -> Result<()> {
+        self.inside.check(targets)
+    }
+
+    fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds) -> Result<()> {
+        self.inside.compile(kernel, bounds)
+    }
+
+    fn compile_together(&mut self, kernels: &[(KernelHandle, Bounds)]) -> Vec<Result<()>> {
+        self.inside.compile_together(kernels)
+    }
+
+    fn retire_kernel(&mut self, slot: u32) {
+        self.log.kernels.remove(&slot);
+        self.inside.retire_kernel(slot);
+    }
+
+    fn compile_statistics(&self) -> CompileStatistics {
+        self.inside.compile_statistics()
+    }
+
+    fn shutdown(&mut self, deadline: &Deadline) -> usize {
+        let abandoned = self.inside.shutdown(deadline);
+        self.log.end();
+        abandoned
+    }
+
+    fn memory(&mut self) -> Option<&mut dyn MemoryServer> {
+        self.inside.memory()
+    }
+
+    fn access(&mut self) -> Option<&mut dyn AccessServer> {
+        self.inside.access().is_some().then_some(self)
+    }
+}
+
+impl<S: Server + ?Sized, K: Sink + Send + 'static> AccessServer for Record<S, K> {
+    fn open(&mut self, at: Moment, target: &Handle, access: Access, granted: Promise<Grant>) {
+        self.log.open(at, target, access, &granted);
+        if let Some(inside) = self.inside.access() {
+            inside.open(at, target, access, granted);
+        }
+    }
+
+    fn close(&mut self, at: Moment, failure: Option<Error>) {
+        self.log.access_ends(at, failure.as_ref());
+        if let Some(inside) = self.inside.access() {
+            inside.close(at, failure);
+        }
+    }
+}
+
+impl<K: Sink + Send + 'static> Log<K> {
+    fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {
+        let (size, buffer) = (memory.allocation_size(), self.next_buffer);
+        if size > MAX_SIZE {
+            return self.lost(at, "it reserves more bytes than a buffer of a program has");
+        }
+        let Some(writer) = self.start(at, "reserve") else { return };
+        writer.word(format_args!("b{buffer} {size} {mode}"));
+        writer.finish();
+        self.next_buffer += 1;
+        let stream = self.stream(at.stream);
+        self.buffers.insert(memory.memory(), Known { buffer, stream });
+    }
+
+    fn free(&mut self, memory: MemoryId) {
+        let Some(Known { buffer, stream }) = self.buffers.remove(&memory) else { return };
+        self.dirty = true;
+        let number = self.number;
+        if let Some(writer) = &mut self.writer {
+            writer.start(number, stream, "free");
+            writer.word(format_args!("b{buffer}"));
+            writer.finish();
+        }
+    }
+
+    fn write(&mut self, at: Moment, target: &Region, data: &Payload<'_>) {
+        if let Some(why) = self.unsayable(&[target]) {
+            return self.lost(at, why);
+        }
+        if self.start(at, "write").is_none() {
+            return;
+        }
+        self.region(target);
+        let Some(writer) = &mut self.writer else { return };
+        match data {
+            Payload::Slice(bytes) => writer.bytes(' ', bytes),
+            Payload::Bytes(bytes) => match bytes.as_slice() {
+                Ok(bytes) => writer.bytes(' ', bytes),
+                Err(error) => writer.content(' ', &Content::Failed(error.to_string())),
+            },
+            Payload::Promised(promise) => {
+                let number = writer.later(' ');
+                self.await_bytes(promise, number, 1, true);
+            }
+        }
+        self.finish();
+    }
+
+    fn read(&mut self, at: Moment, sources: &[Region], into: &Promise<Vec<Bytes>>) {
+        let regions: Vec<_> = sources.iter().collect();
+        if let Some(why) = self.unsayable(&regions) {
+            return self.lost(at, why);
+        }
+        let mut first = None;
+        for some in sources.chunks(MAX_VIEWS) {
+            self.start(at, "read");
+            for source in some {
+                self.region(source);
+                if self.expected
+                    && let Some(writer) = &mut self.writer
+                {
+                    let number = writer.later('=');
+                    first.get_or_insert(number);
+                }
+            }
+            self.finish();
+        }
+        if let Some(first) = first {
+            let count = u32::try_from(sources.len()).unwrap_or(u32::MAX);
+            self.await_bytes(into, first, count, false);
+        }
+    }
+
+    fn copy(&mut self, at: Moment, source: &Region, target: &Region) {
+        if let Some(why) = self.unsayable(&[source, target]) {
+            return self.lost(at, why);
+        }
+        self.start(at, "copy");
+        self.region(source);
+        self.region(target);
+        self.finish();
+    }
+
+    fn fill(&mut self, at: Moment, target: &Handle, pattern: Pattern) {
+        let target = Region::whole(target);
+        if let Some(why) = self.unsayable(&[&target]) {
+            return self.lost(at, why);
+        }
+        self.start(at, "fill");
+        self.region(&target);
+        if let Some(writer) = &mut self.writer {
+            writer.hex("", pattern.bytes());
+        }
+        self.finish();
+    }
+
+    fn launch(&mut self, at: Moment, launch: &Launch<'_>) {
+        let counts = match launch.grid {
+            Grid::Static(..) => None,
+            Grid::Dynamic(counts) => Some(Region::whole(counts)),
+        };
+        let buffers: Vec<_> = launch.buffers.iter().map(Region::whole).collect();
+        let all: Vec<_> = buffers.iter().chain(&counts).collect();
+        if let Some(why) = self.unsayable(&all) {
+            return self.lost(at, why);
+        }
+        let Some(kernel) = self.kernel(launch.kernel) else { return };
+        if let Some(writer) = self.start(at, "launch") {
+            writer.word(format_args!("k{kernel}"));
+            if let Grid::Static(x, y, z) = launch.grid {
+                writer.word(format_args!("{x}x{y}x{z}"));
+            }
+        }
+        if let Some(counts) = &counts {
+            self.region(counts);
+        }
+        if let Some(writer) = &mut self.writer {
+            writer.bounds(launch.bounds);
+            writer.hex("parameters:", launch.parameters);
+        }
+        buffers.iter().for_each(|buffer| self.region(buffer));
+        self.finish();
+    }
+
+    fn wait(&mut self, at: Moment, until: &Until) {
+        match until {
+            Until::Moment(moment) => {
+                let stream = self.stream(moment.stream);
+                if let Some(writer) = self.start(at, "wait") {
+                    writer.word(format_args!("s{stream} {}", moment.seq));
+                    writer.finish();
+                }
+            }
+            Until::Promised(_) => self.plain(at, "outside"),
+        }
+    }
+
+    fn open(&mut self, at: Moment, target: &Handle, access: Access, granted: &Promise<Grant>) {
+        let target = Region::whole(target);
+        if let Some(why) = self.unsayable(&[&target]) {
+            return self.lost(at, why);
+        }
+        self.start(at, if access.writes() { "write" } else { "read" });
+        self.region(&target);
+        let expected = self.expected;
+        let content = self.writer.as_mut().and_then(|writer| match access.writes() {
+            true => Some(writer.later(' ')),
+            false => expected.then(|| writer.later('=')),
+        });
+        self.finish();
+        self.await_access(at, granted, content, target.handle.size_in_used(), access);
+    }
+
+    fn finish(&mut self) {
+        if let Some(writer) = &mut self.writer {
+            writer.finish();
+        }
+    }
+}
