@@ -1,0 +1,126 @@
+//! Memory runs out and comes back: the device's, and the board's heap.
+
+use crate::board::{HEAP, heap_used};
+use crate::check::{Check, Outcome, fails, holds, same};
+use crate::device::{MEMORY, device, holds_elements, open, open_with, upload};
+use crate::kernels::{PART, PART_BYTES, add};
+use alloc::format;
+use alloc::vec::Vec;
+use trunnion_runtime_core::client::Client;
+use trunnion_runtime_core::error::{Error, Rung};
+use trunnion_runtime_core::grid::Grid;
+use trunnion_runtime_core::report::{MemoryUsage, PoolKind, ReportScope};
+use trunnion_runtime_core::service::Settings;
+
+pub(crate) const CHECKS: &[Check] = &[
+    Check { name: "a request over the device's largest allocation is refused", run: too_large },
+    Check { name: "a request over the budget fails, with the numbers, and lies on the buffer", run: over_budget },
+    Check { name: "memory that was given back serves the next request, after the work that used it", run: given_back },
+    Check { name: "a heap that has no more refuses the device a page, and the device goes on", run: heap_exhausted },
+    Check { name: "a read that the heap has no room for fails, and the next one does not", run: no_room_to_read },
+    Check { name: "a page that the driver refuses once is asked for again", run: refused_once },
+    Check { name: "memory is kept or has a page of its own where that is asked for", run: modes },
+    Check { name: "when everything is dropped the report is at its baseline", run: baseline },
+];
+
+fn too_large() -> Outcome {
+    let client = open()?;
+    let error = fails(client.empty(MEMORY + 1), |e| matches!(e, Error::TooLarge { .. }))?;
+    same(format!("{error}"), format!("{} bytes requested, the device gives at most {MEMORY} at once", MEMORY + 1))
+}
+
+/// The first device with a budget.
+fn open_within(budget: u64) -> Outcome<Client> {
+    let mut settings = Settings::default();
+    settings.open.memory_budget = Some(budget);
+    Ok(Client::load_with(device(0), &settings)?)
+}
+
+fn over_budget() -> Outcome {
+    let client = open_within(64 << 10)?;
+    let add = client.prepare(add())?;
+    let (kept, none) = (client.zeros(40 << 10)?, client.zeros(40 << 10)?);
+    client.launch(&add, Grid::x(1), ([&none], &1u32))?;
+    let error = fails(client.read_one(&none), |e| matches!(e, Error::OutOfMemory(_)))?;
+    let Error::OutOfMemory(numbers) = error.root() else { return Err(error.into()) };
+    same((numbers.requested, numbers.live, numbers.budget), (40 << 10, 40 << 10, Some(64 << 10)))?;
+    holds(numbers.tried.contains(&Rung::Reuse) && numbers.tried.contains(&Rung::Trim), &error)?;
+    drop((kept, none));
+    let next = client.zeros(40 << 10)?;
+    client.launch(&add, Grid::x(1), ([&next], &1u32))?;
+    holds_elements(&client, &next.slice(..PART_BYTES)?, &[1u32; PART])
+}
+
+fn given_back() -> Outcome {
+    let client = open_within(64 << 10)?;
+    let add = client.prepare(add())?;
+    for _ in 0..50 {
+        let a = client.zeros(40 << 10)?;
+        client.launch(&add, Grid::x(600), ([&a], &1u32))?;
+        let b = client.zeros(20 << 10)?;
+        client.copy(&a.slice(..20 << 10)?, &b)?;
+        holds_elements(&client, &b.slice(..8)?, &[1u32; 2])?;
+    }
+    let total = client.memory_report(ReportScope::Device)?.total();
+    holds(total.peak_reserved <= 64 << 10 && total.reused >= 98, format!("{total:?}"))
+}
+
+fn heap_exhausted() -> Outcome {
+    let client = open_with(&[("memory", "1GiB")])?;
+    let (small, none) = (upload(&client, &[1u32, 2])?, client.zeros(HEAP as u64)?);
+    let error = fails(client.read_one(&none.slice(..4)?), |e| matches!(e, Error::OutOfMemory(_)))?;
+    holds(format!("{error}").contains("the allocator has no"), &error)?;
+    holds_elements(&client, &small, &[1u32, 2])?;
+    let more = client.zeros(HEAP as u64 / 4)?;
+    holds_elements(&client, &more.slice(HEAP as u64 / 4 - 8..)?, &[0u32; 2])
+}
+
+fn no_room_to_read() -> Outcome {
+    let client = open_with(&[("memory", "1GiB")])?;
+    let a = client.zeros(HEAP as u64 / 2)?;
+    let error = fails(client.read_one(&a), |e| !e.is_refusal())?;
+    holds(format!("{error}").contains("bytes"), error)?;
+    holds_elements(&client, &a.slice(..8)?, &[0u32; 2])
+}
+
+fn refused_once() -> Outcome {
+    let client = open_with(&[("refuse_allocation", "1"), ("memory", "64KiB")])?;
+    let a = client.memory_dedicated_allocation(|| client.zeros(4096))?;
+    holds_elements(&client, &a, &[0u8; 4096])
+}
+
+fn modes() -> Outcome {
+    let client = open()?;
+    let kept = client.memory_persistent_allocation(|| client.zeros(3000))?;
+    let own = client.memory_dedicated_allocation(|| client.zeros(3000))?;
+    client.sync_buffers(&[&kept, &own])?;
+    let report = client.memory_report(ReportScope::Device)?;
+    let live = |kind| report.pools.iter().filter(|pool| pool.kind == kind).map(|pool| pool.live).sum::<u64>();
+    same([PoolKind::Persistent, PoolKind::Dedicated, PoolKind::General].map(live), [3000, 3000, 0])
+}
+
+fn baseline() -> Outcome {
+    let client = open()?;
+    let add = client.prepare(add())?;
+    client.sync()?.wait()?;
+    let (before, heap_before) = (client.memory_usage()?, heap_used());
+    same(before, MemoryUsage::default())?;
+    let mut heap_after_first = 0;
+    for round in 0..4 {
+        let buffers = (1..30u64).map(|i| client.zeros(i * 500)).collect::<Result<Vec<_>, _>>()?;
+        for a in &buffers {
+            client.launch(&add, Grid::x(2), ([a], &1u32))?;
+        }
+        client.sync_buffers(&buffers.iter().collect::<Vec<_>>())?;
+        same(client.memory_usage()?.live, (1..30).map(|i| i * 500).sum())?;
+        drop(buffers);
+        client.memory_cleanup()?;
+        same(client.memory_usage()?, before)?;
+        match round {
+            0 => heap_after_first = heap_used(),
+            _ => same(heap_used(), heap_after_first)?,
+        }
+    }
+    // What stays are tables that grew with what was there at once.
+    holds(heap_after_first < heap_before + (16 << 10), format!("{} bytes more of heap", heap_after_first - heap_before))
+}
