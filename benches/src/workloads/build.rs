@@ -1,23 +1,35 @@
 //! How many crates a build of ours compiles.
 
-use crate::harness::{Case, Run};
+use crate::harness::{Case, Run, Target};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::process::Command;
 
+/// Our builds that are counted: the case, the package, and how many crates it may take.
+pub const OURS: [(&str, &str, f64); 2] =
+    [("runtime-core", "trunnion-runtime-core", 14.0), ("trunnion-host", "trunnion", 32.0)];
+
+/// The workspace's manifest.
+pub const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+
+/// `build`: ours alone.
+///
+/// # Errors
+/// cargo's own.
 pub fn crates(run: &mut Run) -> Result<(), Box<dyn Error>> {
-    for (case, package, target) in
-        [("runtime-core", "trunnion-runtime-core", 14.0), ("trunnion-host", "trunnion", 32.0)]
-    {
-        let ours = vec![count(package)? as f64];
-        run.report(Case { case, ours, unit: "crates", peer: None, target: Some(target) });
+    for (case, package, target) in OURS {
+        let ours = vec![count(MANIFEST, package)? as f64];
+        run.report(Case { case, ours, unit: "crates", peer: None, target: Some(Target::Value(target)) });
     }
     Ok(())
 }
 
-/// Unique crates that `cargo build` of a package compiles for this machine, itself and build dependencies included.
-fn count(package: &str) -> Result<usize, Box<dyn Error>> {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+/// Unique crates that `cargo build` of a package of that manifest compiles for this machine, with the package's default features,
+/// itself and build dependencies included.
+///
+/// # Errors
+/// cargo's own.
+pub fn count(manifest: &str, package: &str) -> Result<usize, Box<dyn Error>> {
     let args =
         ["tree", "--manifest-path", manifest, "--edges", "normal,build", "--prefix", "none", "--package", package];
     let output = Command::new(env!("CARGO")).args(args).output()?;

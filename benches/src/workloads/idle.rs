@@ -1,6 +1,6 @@
 //! An idle device costs nothing: context switches of all its threads.
 
-use crate::harness::{Case, Run};
+use crate::harness::{Case, Run, Target};
 use std::error::Error;
 use std::fs;
 use std::thread;
@@ -15,7 +15,13 @@ pub fn switches(run: &mut Run) -> Result<(), Box<dyn Error>> {
     let before = total(&main)?;
     thread::sleep(Duration::from_secs(if run.quick { 1 } else { 4 }));
     let switches = (total(&main)? - before) as f64;
-    run.report(Case { case: "switches", ours: vec![switches], unit: "switches", peer: None, target: Some(4.0) });
+    run.report(Case {
+        case: "switches",
+        ours: vec![switches],
+        unit: "switches",
+        peer: None,
+        target: Some(Target::Value(4.0)),
+    });
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::alloc_count::allocations;
 use crate::callgrind;
-use crate::harness::{Case, Run};
+use crate::harness::{Case, Run, Target};
 use crate::null_server::{self, BURST};
 use std::error::Error;
 use std::hint::black_box;
@@ -16,15 +16,34 @@ use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::kernel::KernelHandle;
 
-struct Fixture {
+/// A client that launches on two streams in turn, ours and the peer's.
+pub trait Launches {
+    /// The launch of number `i` as a program makes it: the handles are clones that are dropped when it is made.
+    fn launch(&self, i: usize);
+
+    /// Waits until the server has seen every launch.
+    fn finish(&self);
+}
+
+/// Ours: two clients of one device, a kernel and its buffers.
+#[derive(Debug)]
+pub struct Ours {
     clients: [Client; 2],
     kernel: KernelHandle,
     buffers: [Handle; 4],
 }
 
-impl Fixture {
-    fn new(index: u32, execution: Execution) -> CoreResult<Self> {
-        let (client, kernel, buffers) = null_server::client(index, execution)?;
+impl Ours {
+    /// A device with a runner, as configured by default.
+    ///
+    /// # Errors
+    /// The client's own.
+    pub fn new() -> CoreResult<Self> {
+        Self::with(Execution::Runner)
+    }
+
+    fn with(execution: Execution) -> CoreResult<Self> {
+        let (client, kernel, buffers) = null_server::client(0, execution)?;
         let clients = [(); 2].map(|()| {
             let mut pinned = client.clone();
             pinned.set_stream(StreamId::new());
@@ -32,16 +51,19 @@ impl Fixture {
         });
         Ok(Self { clients, kernel, buffers })
     }
+}
 
-    /// One launch as a program makes it: the handles are clones that are dropped when it is made.
-    fn launch(&self, i: usize) -> CoreResult<()> {
+impl Launches for Ours {
+    #[inline]
+    fn launch(&self, i: usize) {
         let handles = self.buffers.clone();
         let [a, b, c, d] = &handles;
         launch_as_a_program_does(&self.clients[i % 2], &self.kernel, [a, b, c, d], &[i as u32; 4])
+            .expect("the queue has room");
     }
 
-    fn finish(&self) -> CoreResult<()> {
-        self.clients[0].flush()
+    fn finish(&self) {
+        self.clients[0].flush().expect("the device answers");
     }
 }
 
@@ -56,76 +78,91 @@ fn launch_as_a_program_does(
     client.launch(kernel, Grid::Static(8, 1, 1), (buffers, numbers)).map(|_| ())
 }
 
-pub fn launch(run: &mut Run) -> Result<(), Box<dyn Error>> {
-    let fixture = Fixture::new(0, Execution::Runner)?;
-    let launches = run.repeat(1_000_000);
-    let round = || -> CoreResult<f64> {
-        let start = Instant::now();
-        for i in 0..launches {
-            fixture.launch(i)?;
-        }
-        fixture.finish()?;
-        Ok(start.elapsed().as_secs_f64() * 1e9 / launches as f64)
-    };
-    round()?;
-    let ours = (0..run.rounds(7)).map(|_| round()).collect::<CoreResult<_>>()?;
-    run.report(Case { case: "caller", ours, unit: "ns", peer: None, target: None });
+/// How many launches a round makes.
+pub const LAUNCHES: usize = 1_000_000;
 
-    let before = allocations();
-    for i in 0..100_000 {
-        fixture.launch(i)?;
+/// A round, in ns a launch: all launches, and until the server has seen them.
+pub fn round(launcher: &impl Launches, launches: usize) -> f64 {
+    let start = Instant::now();
+    for i in 0..launches {
+        launcher.launch(i);
     }
-    fixture.finish()?;
-    let made = (allocations() - before) as f64;
-    run.report(Case { case: "allocations", ours: vec![made], unit: "allocations", peer: None, target: Some(0.0) });
+    launcher.finish();
+    start.elapsed().as_secs_f64() * 1e9 / launches as f64
+}
 
-    let inside = Some("launch_as_a_program_does");
-    let caller = callgrind::instructions("launch-caller", inside, 400, 2_400)?;
-    run.report(Case {
-        case: "caller-instructions",
-        ours: vec![caller],
-        unit: "instructions",
-        peer: None,
-        target: Some(400.0),
-    });
-    // Without a runner thread, so that nothing else is counted; what the caller does there is taken off.
-    let both = callgrind::instructions("launch-both", None, 400, 2_400)?;
-    let caller = callgrind::instructions("launch-both", inside, 400, 2_400)?;
-    let outside = callgrind::instructions("launch-nothing", None, 400, 2_400)?;
-    let ours = vec![both - caller - outside];
-    run.report(Case { case: "runner-instructions", ours, unit: "instructions", peer: None, target: Some(250.0) });
+/// The allocations of all threads in 100,000 launches.
+pub fn allocations_of(launcher: &impl Launches) -> f64 {
+    allocations(|| {
+        (0..100_000).for_each(|i| launcher.launch(i));
+        launcher.finish();
+    }) as f64
+}
+
+/// `launch`: ours alone.
+///
+/// # Errors
+/// The client's own, and where valgrind is missing.
+pub fn launch(run: &mut Run) -> Result<(), Box<dyn Error>> {
+    let ours = Ours::new()?;
+    let launches = run.repeat(LAUNCHES);
+    round(&ours, launches);
+    let values = (0..run.rounds(7)).map(|_| round(&ours, launches)).collect();
+    run.report(Case { case: "caller", ours: values, unit: "ns", peer: None, target: None });
+    let (unit, target) = ("allocations", Some(Target::Value(0.0)));
+    run.report(Case { case: "allocations", ours: vec![allocations_of(&ours)], unit, peer: None, target });
+    let (caller, runner) = (caller_instructions()?, runner_instructions()?);
+    for (case, value, target) in [("caller-instructions", caller, 400.0), ("runner-instructions", runner, 250.0)] {
+        let target = Some(Target::Value(target));
+        run.report(Case { case, ours: vec![value], unit: "instructions", peer: None, target });
+    }
     Ok(())
 }
 
-/// Launches on a device with a runner, in bursts that fit into the queue.
-pub fn counted_caller(count: usize) -> Result<(), Box<dyn Error>> {
-    counted(Execution::Runner, count, Fixture::launch)
+/// What the caller of a launch carries out.
+///
+/// # Errors
+/// Where valgrind is missing.
+pub fn caller_instructions() -> Result<f64, Box<dyn Error>> {
+    callgrind::instructions("launch-caller", INSIDE, 400, 2_400)
 }
 
-/// The same on a device without: queued while the device is held and run in one go, the caller's part and the runner's.
-pub fn counted_both(count: usize) -> Result<(), Box<dyn Error>> {
-    counted(Execution::Inline, count, Fixture::launch)
+/// What lies between the queue and `Server::launch`. Without a runner thread, so that nothing else is counted; what the caller does
+/// there is taken off.
+///
+/// # Errors
+/// Where valgrind is missing.
+pub fn runner_instructions() -> Result<f64, Box<dyn Error>> {
+    let both = callgrind::instructions("launch-both", None, 400, 2_400)?;
+    let caller = callgrind::instructions("launch-both", INSIDE, 400, 2_400)?;
+    let outside = callgrind::instructions("launch-nothing", None, 400, 2_400)?;
+    Ok(both - caller - outside)
 }
 
-/// The same without the launch, to be taken off.
-pub fn counted_nothing(count: usize) -> Result<(), Box<dyn Error>> {
-    counted(Execution::Inline, count, |fixture, i| {
-        black_box((fixture.buffers.clone(), i));
-        Ok(())
-    })
+const INSIDE: Option<&str> = Some("launch_as_a_program_does");
+
+/// The parts that run under callgrind.
+pub fn counted(case: &str, count: usize) -> Option<Result<(), Box<dyn Error>>> {
+    match case {
+        // On a device with a runner, in bursts that fit into the queue.
+        "launch-caller" => Some(bursts(Execution::Runner, count, Ours::launch)),
+        // On a device without: queued while the device is held and run in one go, the caller's part and the runner's.
+        "launch-both" => Some(bursts(Execution::Inline, count, Ours::launch)),
+        // The same without the launch, to be taken off.
+        "launch-nothing" => {
+            Some(bursts(Execution::Inline, count, |ours, i| drop(black_box((ours.buffers.clone(), i)))))
+        }
+        _ => None,
+    }
 }
 
-fn counted(
-    execution: Execution,
-    count: usize,
-    launch: fn(&Fixture, usize) -> CoreResult<()>,
-) -> Result<(), Box<dyn Error>> {
-    let fixture = Arc::new(Fixture::new(0, execution)?);
+fn bursts(execution: Execution, count: usize, launch: fn(&Ours, usize)) -> Result<(), Box<dyn Error>> {
+    let ours = Arc::new(Ours::with(execution)?);
     for first in (0..count).step_by(BURST_LENGTH) {
-        let inside = fixture.clone();
-        let burst = move || (first..first + BURST_LENGTH).for_each(|i| launch(&inside, i).expect("the queue has room"));
+        let inside = ours.clone();
+        let burst = move || (first..first + BURST_LENGTH).for_each(|i| launch(&inside, i));
         *BURST.lock().map_err(|_| "a burst panicked")? = Some(Box::new(burst));
-        fixture.finish()?;
+        ours.finish();
     }
     Ok(())
 }

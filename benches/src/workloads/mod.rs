@@ -1,19 +1,18 @@
-//! The workloads by name.
+//! The workloads by name, and our side of those that `peers` measures too.
 
-mod build;
+pub mod build;
 mod digits;
-mod handle;
+pub mod handle;
 mod idle;
-mod launch;
+pub mod launch;
+pub mod pools;
 mod start;
-mod submit;
+pub mod submit;
+pub mod taint;
 mod transfer;
 
-use crate::harness::Run;
+use crate::command_line::Workload;
 use std::error::Error;
-use std::process::ExitCode;
-
-type Workload = fn(&mut Run) -> Result<(), Box<dyn Error>>;
 
 /// Every workload, in the order in which `--all` runs them.
 pub const ALL: &[(&str, Workload)] = &[
@@ -24,26 +23,14 @@ pub const ALL: &[(&str, Workload)] = &[
     ("submit-size", submit::sizes),
     ("launch", launch::launch),
     ("caller-pays", submit::caller_pays),
+    ("taint-cycle", taint::cycle),
     ("start", start::first_result),
     ("transfer", transfer::transfer),
     ("digits", digits::epoch),
     ("build", build::crates),
 ];
 
-/// The part of a workload that runs under callgrind: `case` repeated `count` times.
-pub fn counted(case: &str, count: &str) -> ExitCode {
-    let Ok(count) = count.parse() else { return ExitCode::from(2) };
-    let done = match case {
-        "launch-caller" => launch::counted_caller(count),
-        "launch-both" => launch::counted_both(count),
-        "launch-nothing" => launch::counted_nothing(count),
-        _ => return ExitCode::from(2),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+/// The part of a workload that runs under callgrind.
+pub fn counted(case: &str, count: usize) -> Option<Result<(), Box<dyn Error>>> {
+    launch::counted(case, count).or_else(|| taint::counted(case, count)).or_else(|| pools::counted(case, count))
 }

@@ -1,6 +1,6 @@
 //! Moving bytes to the device and back, beside `memcpy`.
 
-use crate::harness::{Case, Run, interleave};
+use crate::harness::{Case, Run, Target, interleave};
 use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
@@ -24,7 +24,13 @@ pub fn transfer(run: &mut Run) -> Result<(), Box<dyn Error>> {
     };
     let copy = || timed_copy(&source, &mut target);
     let (ours, peer) = interleave(run.rounds(21), upload, copy);
-    run.report(Case { case: "host-upload-64MiB", ours, unit: "ms", peer: Some(("memcpy", peer)), target: Some(1.1) });
+    run.report(Case {
+        case: "host-upload-64MiB",
+        ours,
+        unit: "ms",
+        peer: Some(("memcpy", peer)),
+        target: Some(Target::Ratio(1.1)),
+    });
 
     let download = || {
         let start = Instant::now();
@@ -33,7 +39,13 @@ pub fn transfer(run: &mut Run) -> Result<(), Box<dyn Error>> {
     };
     let (ours, peer) = interleave(run.rounds(21), download, || timed_copy(&source, &mut target));
     assert_eq!(back, source);
-    run.report(Case { case: "host-download-64MiB", ours, unit: "ms", peer: Some(("memcpy", peer)), target: Some(1.1) });
+    run.report(Case {
+        case: "host-download-64MiB",
+        ours,
+        unit: "ms",
+        peer: Some(("memcpy", peer)),
+        target: Some(Target::Ratio(1.1)),
+    });
 
     // As many places as uploads, so that neither side finds its target in the cache.
     let uploads = run.repeat(10_000).min(size / SMALL);
@@ -56,7 +68,13 @@ pub fn transfer(run: &mut Run) -> Result<(), Box<dyn Error>> {
         start.elapsed().as_secs_f64() * 1e9 / uploads as f64
     };
     let (ours, peer) = interleave(run.rounds(21), upload, copy);
-    run.report(Case { case: "host-upload-4KiB", ours, unit: "ns", peer: Some(("memcpy", peer)), target: Some(1.1) });
+    run.report(Case {
+        case: "host-upload-4KiB",
+        ours,
+        unit: "ns",
+        peer: Some(("memcpy", peer)),
+        target: Some(Target::Ratio(1.1)),
+    });
     Ok(())
 }
 
