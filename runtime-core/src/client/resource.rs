@@ -86,9 +86,8 @@ impl Client {
         // An access ends when its user says so, in no order with anything else: it has a stream to itself.
         let stream = StreamId::new();
         // Queued, not called: a call that ends at its deadline does not say whether there is something to close.
-        let point = self.service.enqueue(stream, move |core, at| match core.server.access() {
-            Some(server) => server.open(at, &target, access, owed.hand_over()),
-            None => owed.fail(unsupported),
+        let point = self.service.enqueue(stream, move |core, at| {
+            core.open_access(at, &target, access, owed, unsupported);
         })?;
         Ok(OpenAccess { client: self.clone(), at: point.into(), promise, open: true, when_dropped: None })
     }

@@ -1,13 +1,16 @@
 //! What a device's executor holds: its server, and the memory nobody holds any more.
 
-use super::Shared;
+use super::{Owed, Shared};
+use crate::access::Access;
 use crate::error::Error;
 use crate::executor::{Resident, Wakers};
+use crate::handle::Handle;
 use crate::platform::Deadline;
-use crate::server::Server;
+use crate::server::{Grant, Server};
 use crate::timeline::Moment;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
@@ -15,11 +18,15 @@ use core::time::Duration;
 pub(crate) struct Core {
     pub(crate) server: Box<dyn Server>,
     shared: Arc<Shared>,
+    /// The latest access in place that was asked for.
+    asked: u64,
+    /// Accesses that were over before they were asked for: where the queue is full, the end of one overtakes its beginning.
+    over: Vec<Moment>,
 }
 
 impl Core {
     pub(super) fn new(server: Box<dyn Server>, shared: Arc<Shared>) -> Self {
-        Self { server, shared }
+        Self { server, shared, asked: 0, over: Vec::new() }
     }
 
     /// Frees what nobody holds any more.
@@ -31,9 +38,32 @@ impl Core {
         }
     }
 
+    /// An access in place is asked for; answered with `unsupported` where the server has none.
+    pub(crate) fn open_access(
+        &mut self,
+        at: Moment,
+        target: &Handle,
+        access: Access,
+        granted: Owed<Grant>,
+        unsupported: Error,
+    ) {
+        self.asked = at.seq;
+        if let Some(i) = self.over.iter().position(|over| *over == at) {
+            // Nobody waits for it any more, and nobody would end it.
+            self.over.swap_remove(i);
+            return;
+        }
+        match self.server.access() {
+            Some(server) => server.open(at, target, access, granted.hand_over()),
+            None => granted.fail(unsupported),
+        }
+    }
+
     /// An access is over.
     pub(super) fn close_access(&mut self, at: Moment, failure: Option<Error>) {
-        if let Some(server) = self.server.access() {
+        if at.seq > self.asked {
+            self.over.push(at);
+        } else if let Some(server) = self.server.access() {
             server.close(at, failure);
         }
     }
@@ -60,7 +90,7 @@ impl Resident for Core {
 
     fn leave(&mut self) -> Wakers {
         self.free_dropped();
-        let Self { server, shared } = self;
+        let Self { server, shared, .. } = self;
         shared.kernels.retire(|slot| server.retire_kernel(slot));
         self.note_fault();
         let late = self.shared.take_late();

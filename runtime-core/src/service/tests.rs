@@ -1,7 +1,7 @@
 //! Waiting, ending and starting, on a server whose every completion the test decides.
 
 use super::scripted::{Remote, client_with, device_number, new_device};
-use super::{Settings, defaults};
+use super::{Core, Settings, defaults};
 use crate::access::Access;
 use crate::allocation::AllocationMode;
 use crate::backend::{self, Backend, OpenSettings};
@@ -453,6 +453,42 @@ fn an_access_is_closed_even_where_the_device_is_not_to_be_had() {
         assert!(start.elapsed() < Duration::from_secs(5), "the access was never closed");
         thread::yield_now();
     }
+}
+
+#[test]
+fn an_access_whose_end_overtakes_its_beginning_in_a_full_queue_keeps_nobody_waiting() {
+    let mut settings = defaults();
+    settings.wait_timeout = Duration::from_millis(200);
+    settings.executor.full_timeout = Duration::from_millis(20);
+    settings.executor.ring_bytes = 4096;
+    let (client, remote) = client_with(&settings);
+    let handle = client.empty(16).unwrap();
+    let (go, gone) = mpsc::channel::<()>();
+    let (there, arrived) = mpsc::channel();
+    let held = move |_: &mut Core, _| {
+        there.send(()).unwrap();
+        gone.recv().unwrap();
+    };
+    client.flush().unwrap();
+    let holding = client.clone();
+    // A caller that carries out its own call leaves the device with the rest of the queue undone.
+    let held = thread::spawn(move || holding.service.call("held", held));
+    arrived.recv().unwrap();
+    let (asking, theirs) = (client.clone(), handle.clone());
+    let asked = thread::spawn(move || asking.with_resource(&theirs, Access::Write, |_: &u32, _| ()).map(|_| ()));
+    thread::sleep(Duration::from_millis(50));
+    while client.record().is_ok() {}
+    let asked = asked.join().unwrap();
+    assert!(matches!(asked, Err(Error::Timeout { .. } | Error::Busy { .. })), "{asked:?}");
+    go.send(()).unwrap();
+    held.join().unwrap().unwrap();
+    client.flush().unwrap();
+    assert_eq!(remote.with(|script| script.open.len()), 0, "nobody would close it");
+    let closed = remote.with(|script| script.closed.len());
+    // The next one is granted and closed as ever.
+    client.with_resource(&handle, Access::Write, |_: &u32, _| ()).unwrap();
+    client.flush().unwrap();
+    assert_eq!(remote.with(|script| (script.open.len(), script.closed.len())), (0, closed + 1));
 }
 
 #[test]
