@@ -3,8 +3,9 @@
 //! A server belongs to one device. Its executor calls it from any thread, one at a time, in the order in which operations were accepted;
 //! [`Server::enter`] tells it when the thread changes. The contract, for whoever writes one:
 //!
-//! - Every operation carries its [`Moment`]. Numbers increase from call to call, but for the parts of one operation, which have one; a stream's operations MUST take effect in their order,
-//!   and operations of different streams in an order that respects the bytes they touch: a read sees every write accepted before it.
+//! - Every operation carries its [`Moment`]. Numbers increase from call to call; the parts of one operation have one. A stream's operations
+//!   MUST take effect in their order, and operations of different streams in an order that respects the bytes they touch: a read sees
+//!   every write accepted before it.
 //! - An operation MUST NOT block on the device. It is encoded, or put aside until it can be; `poll` tells when a moment is done.
 //! - An operation that fails, at once or later, MUST leave its cause on every byte it would have written. An operation that reads such
 //!   bytes is skipped and hands the cause on. `read`, `check` name each cause once.
