@@ -19,10 +19,8 @@ const UPDATES: usize = 1280;
 pub struct Kernels {
     /// order, images, labels -> images and labels in that order
     pub gather: KernelHandle,
-    /// images, weights, bias -> relu(images x weights + bias)
-    pub hidden: KernelHandle,
-    /// hidden, weights, bias -> hidden x weights + bias
-    pub output: KernelHandle,
+    /// images, weights and bias of both layers -> hidden: relu(images x weights + bias), logits: hidden x weights + bias
+    pub forward: KernelHandle,
     /// logits, labels, output weights, hidden -> losses, gradients of the logits and of the hidden layer
     pub loss: KernelHandle,
     /// hidden, gradient of the logits -> gradients of the output weights and bias
@@ -57,6 +55,11 @@ const fn rows_of(rows: usize, columns: usize) -> u64 {
     (rows * columns * size_of::<f32>()) as u64
 }
 
+/// An interface with one more output for each number of columns, of which each workgroup has its rows of a batch.
+fn with_rows(inputs: Interface, columns: &[usize]) -> Interface {
+    columns.iter().fold(inputs, |interface, columns| interface.overwrite(rows_of(ROWS, *columns)))
+}
+
 impl Kernels {
     /// Prepares them for a client's device.
     pub fn prepare(client: &Client) -> Result<Self> {
@@ -65,14 +68,9 @@ impl Kernels {
         };
         let reads = |count: usize| (0..count).fold(Interface::new(), |interface, _| interface.read());
         Ok(Self {
-            gather: kernel("gather", reads(3).overwrite(rows_of(ROWS, PIXELS)).overwrite(rows_of(ROWS, 1)), gather)?,
-            hidden: kernel("hidden", reads(3).overwrite(rows_of(ROWS, HIDDEN)), hidden)?,
-            output: kernel("output", reads(3).overwrite(rows_of(ROWS, CLASSES)), output)?,
-            loss: kernel(
-                "loss",
-                [1, CLASSES, HIDDEN].iter().fold(reads(4), |all, columns| all.overwrite(rows_of(ROWS, *columns))),
-                loss,
-            )?,
+            gather: kernel("gather", with_rows(reads(3), &[PIXELS, 1]), gather)?,
+            forward: kernel("forward", with_rows(reads(5), &[HIDDEN, CLASSES]), forward)?,
+            loss: kernel("loss", with_rows(reads(4), &[1, CLASSES, HIDDEN]), loss)?,
             output_gradient: kernel("output_gradient", weight_gradient_interface(CLASSES), |group| {
                 weight_gradient(group, HIDDEN)
             })?,
@@ -104,19 +102,13 @@ fn own_rows<'a, T>(group: &Workgroup<'_>, matrix: &'a [T], columns: usize) -> &'
     &matrix[first * columns..last * columns]
 }
 
-fn hidden(group: &Workgroup<'_>) -> Result<(), KernelFault> {
-    let (images, weights, bias) = (group.read(0)?, group.read(1)?, group.read(2)?);
-    let out = group.part(3)?;
-    reference::matmul(own_rows(group, images, PIXELS), weights, out, PIXELS);
-    reference::add_bias_relu(out, bias);
-    Ok(())
-}
-
-fn output(group: &Workgroup<'_>) -> Result<(), KernelFault> {
-    let (hidden, weights, bias) = (group.read(0)?, group.read(1)?, group.read(2)?);
-    let out = group.part(3)?;
-    reference::matmul(own_rows(group, hidden, HIDDEN), weights, out, HIDDEN);
-    reference::add_bias(out, bias);
+fn forward(group: &Workgroup<'_>) -> Result<(), KernelFault> {
+    let images = own_rows(group, group.read(0)?, PIXELS);
+    let (hidden, logits) = (group.part(5)?, group.part(6)?);
+    reference::matmul(images, group.read(1)?, hidden, PIXELS);
+    reference::add_bias_relu(hidden, group.read(2)?);
+    reference::matmul(hidden, group.read(3)?, logits, HIDDEN);
+    reference::add_bias(logits, group.read(4)?);
     Ok(())
 }
 

@@ -212,9 +212,13 @@ pub fn softmax_cross_entropy(logits: &[f32], labels: &[u32], losses: &mut [f32],
 }
 
 /// `velocity` = [`MOMENTUM`] x `velocity` + `gradient`; `weights` -= [`LEARNING_RATE`] x `velocity`.
+///
+/// What fades away where there is no gradient any more ends at 0: numbers too small to be normal would never get there, and a processor
+/// takes many times as long for them.
 pub fn momentum_update(weights: &mut [f32], velocity: &mut [f32], gradient: &[f32]) {
     for ((weight, velocity), gradient) in weights.iter_mut().zip(velocity).zip(gradient) {
-        *velocity = MOMENTUM * *velocity + gradient;
+        let moved = MOMENTUM * *velocity + gradient;
+        *velocity = if moved.abs() < f32::MIN_POSITIVE { 0.0 } else { moved };
         *weight -= LEARNING_RATE * *velocity;
     }
 }

@@ -131,15 +131,14 @@ impl Trainer {
     }
 
     fn forward(&self, images: &Buffer<f32>, layers: &Layers) -> Result<()> {
-        let Self { client, kernels, weights, .. } = self;
+        let Self {
+            client,
+            kernels,
+            weights: Parameters { hidden: w1, hidden_bias: b1, output: w2, output_bias: b2, .. },
+            ..
+        } = self;
         let Layers { rows, hidden, logits } = layers;
-        let args = args![images, &weights.hidden, &weights.hidden_bias, hidden];
-        client.launch(&kernels.hidden, batch_grid(*rows), args)?;
-        client.launch(
-            &kernels.output,
-            batch_grid(*rows),
-            args![hidden, &weights.output, &weights.output_bias, logits],
-        )?;
+        client.launch(&kernels.forward, batch_grid(*rows), args![images, w1, b1, w2, b2, hidden, logits])?;
         Ok(())
     }
 
