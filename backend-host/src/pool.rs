@@ -380,14 +380,27 @@ impl Pool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    struct Sum {
+    /// A thousand pieces, each done once: the sum of their numbers.
+    pub(crate) struct Sum {
         next: AtomicUsize,
         sum: AtomicUsize,
         crew: Crew,
+    }
+
+    impl Default for Sum {
+        fn default() -> Self {
+            Self { next: AtomicUsize::new(0), sum: AtomicUsize::new(0), crew: Crew::new() }
+        }
+    }
+
+    impl Sum {
+        pub(crate) fn sum(&self) -> usize {
+            self.sum.load(Ordering::Relaxed)
+        }
     }
 
     impl Work for Sum {
@@ -421,9 +434,9 @@ mod tests {
     #[test]
     fn shared_work_is_done_once_when_share_returns() {
         for round in 0..2000 {
-            let sum = Arc::new(Sum { next: AtomicUsize::new(0), sum: AtomicUsize::new(0), crew: Crew::new() });
+            let sum = Arc::new(Sum::default());
             share(&sum, 1 + round % 4);
-            assert_eq!(sum.sum.load(Ordering::Relaxed), 999 * 1000 / 2);
+            assert_eq!(sum.sum(), 999 * 1000 / 2);
         }
     }
 

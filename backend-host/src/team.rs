@@ -123,46 +123,16 @@ impl Work for Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A thousand pieces, each done once.
-    struct Sum {
-        next: AtomicUsize,
-        sum: AtomicUsize,
-        crew: Crew,
-    }
-
-    impl Work for Sum {
-        fn work(&self, shift: &Shift<'_>) {
-            while !shift.is_over() {
-                let piece = self.next.fetch_add(1, Ordering::Relaxed);
-                if piece >= 1000 {
-                    return;
-                }
-                self.sum.fetch_add(piece, Ordering::Relaxed);
-            }
-        }
-
-        fn is_taken(&self) -> bool {
-            self.next.load(Ordering::Relaxed) >= 1000
-        }
-
-        fn crew(&self) -> &Crew {
-            &self.crew
-        }
-    }
-
-    fn sum() -> Arc<Sum> {
-        Arc::new(Sum { next: AtomicUsize::new(0), sum: AtomicUsize::new(0), crew: Crew::new() })
-    }
+    use crate::pool::tests::Sum;
 
     #[test]
     fn what_is_shared_is_done_once_and_nobody_is_at_it_afterwards() {
         let team = Team::new();
         for round in 0..3000 {
-            let work = sum();
+            let work = Arc::new(Sum::default());
             team.share(work.clone(), 1 + round % 3);
-            assert_eq!(work.sum.load(Ordering::Relaxed), 999 * 1000 / 2);
-            assert!(work.crew.is_empty(), "a helper is at work that is over");
+            assert_eq!(work.sum(), 999 * 1000 / 2);
+            assert!(work.crew().is_empty(), "a helper is at work that is over");
             if round % 7 == 0 {
                 team.dismiss();
             }
@@ -178,9 +148,9 @@ mod tests {
                 scope.spawn(|| {
                     let team = Team::new();
                     for _ in 0..300 {
-                        let work = sum();
+                        let work = Arc::new(Sum::default());
                         team.share(work.clone(), 2);
-                        assert_eq!(work.sum.load(Ordering::Relaxed), 999 * 1000 / 2);
+                        assert_eq!(work.sum(), 999 * 1000 / 2);
                     }
                     team.dismiss();
                 });
