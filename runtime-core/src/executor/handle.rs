@@ -124,7 +124,7 @@ impl<T: Resident> Executor<T> {
     }
 
     /// The hardware has progressed: [`Resident::progress`] is called soon. From any thread, also a driver's callback: never
-    /// blocks, never runs the resident's code. Several may come as one. Inline, the next submit, call or `drain` sees to it.
+    /// blocks, never runs the resident's code. Several may come as one. Inline, the next submit, call, `try_run` or `drain` sees to it.
     pub fn notify(&self) {
         self.shared.bell.ring(NOTIFIED);
     }

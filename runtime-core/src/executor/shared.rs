@@ -223,7 +223,7 @@ impl<T: Resident> Shared<T> {
         })?;
         let state = &mut *held;
         state.enter(me);
-        if self.ring.is_ready() {
+        if self.ring.is_ready() || !self.bell.is_quiet() {
             self.run_batch(state, u64::MAX);
         }
         let result = state.consumer.take_turn(&self.ring, self.desk.is_owned_by(me)).map(|ticket| {

@@ -436,6 +436,15 @@ fn what_is_tried_runs_on_its_caller_after_what_was_queued_and_takes_a_ticket() {
     }
 }
 
+#[test]
+fn what_is_tried_sees_to_a_notification_first() {
+    let executor = inline();
+    let progress = executor.call(|log, _| log.progress.clone(), &soon()).unwrap();
+    executor.notify();
+    assert_eq!(executor.try_run(|log, _| log.progress.load(Ordering::SeqCst)), Some(Ok(1)));
+    assert_eq!(progress.load(Ordering::SeqCst), 1);
+}
+
 #[cfg(feature = "std")]
 #[test]
 fn what_is_tried_is_not_run_while_somebody_has_the_device_or_after_the_end() {
