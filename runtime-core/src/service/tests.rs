@@ -378,8 +378,9 @@ fn exclusive_says_why_it_cannot_be_had() {
     client.service.submit(move |_, _| tell.send(theirs.exclusive(|| ())).unwrap()).unwrap();
     assert!(matches!(told.recv().unwrap(), Err(Error::Reentrant { .. })));
     let lost = Error::DeviceLost { cause: "unplugged".into() };
+    let (_, point) = with_work(&client);
     remote.with(|script| script.fault = Some(lost.clone()));
-    assert_eq!(client.done(with_work(&client).1).unwrap().wait(), Err(lost.clone()));
+    assert_eq!(client.done(point).and_then(|done| done.wait()), Err(lost.clone()));
     assert_eq!(client.exclusive(|| ()), Err(lost));
     let (client, _) = client_with(&defaults());
     client.shutdown(SHORT);
