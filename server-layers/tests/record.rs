@@ -5,6 +5,7 @@
 use core::time::Duration;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use trunnion_backend_host::{HostBackend, HostOptions, HostResource};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
@@ -169,10 +170,18 @@ fn a_recording_goes_to_a_file_and_from_there_to_a_replay() {
     let (opened, recording) = Record::around(open(&HostOptions::default()), sink, RecordOptions::default());
     let client = start(opened);
     let seen = scenario(&client);
-    // What was asked for is safe once the device was released, as it is needed where the process dies.
+    // What was asked for is safe once the device was released, as it is needed where the process dies. Who is answered may see that
+    // a moment before.
     client.check(&[]).unwrap();
-    let (cut, error) = Program::recover(&std::fs::read_to_string(&path).unwrap());
+    let start_of_wait = Instant::now();
+    let (cut, error) = loop {
+        let recovered = Program::recover(&std::fs::read_to_string(&path).unwrap());
+        if recovered.0.steps.len() as u64 == recording.steps() || start_of_wait.elapsed() > Duration::from_secs(5) {
+            break recovered;
+        }
+    };
     assert!(error.is_some() && cut.steps.len() > 20, "{cut}");
+    assert_eq!(cut.steps.len() as u64, recording.steps());
     assert!(as_seen(&replay(&cut, &start(open(&hard())), &table()).unwrap()) == seen);
     drop(client);
     assert!(recording.has_ended());
