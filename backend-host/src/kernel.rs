@@ -224,13 +224,13 @@ impl LaunchJob {
     /// Runs all workgroups: with others where the last launch of the kernel says that it is worth it, or where this one turns out so.
     fn run_all(self: &Arc<Self>, total: u64, threads: usize, team: &Team, called: bool) {
         let cost = self.code.cost.load(Ordering::Relaxed);
-        let threads = threads.min(usize::try_from(total).unwrap_or(usize::MAX));
+        let all = threads;
+        let threads = all.min(usize::try_from(total).unwrap_or(usize::MAX));
         let fair = (total / (threads as u64 * 4)).max(1);
         let unknown = total / (threads as u64 * 16) + 1;
         let turn = TURN.checked_div(cost).unwrap_or(unknown).clamp(1, fair);
         self.turn.store(turn, Ordering::Relaxed);
-        let helpers = threads - 1;
-        if helpers == 0 || total == 1 {
+        if threads == 1 {
             self.turn.store(total, Ordering::Relaxed);
             return self.work(&Shift::owner());
         }
@@ -249,7 +249,8 @@ impl LaunchJob {
                 }
             }
         }
-        team.share(self.clone(), helpers);
+        // The team stays for the launches that follow, which may want more helpers than this one.
+        team.share(self.clone(), all - 1);
     }
 
     /// Runs the next workgroups; false when there are none. The owner goes from the front and helpers from the back, so that in a chain of

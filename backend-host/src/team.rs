@@ -42,7 +42,8 @@ impl Team {
         self.0.present.load(Ordering::Relaxed) > 0
     }
 
-    /// Does the work, with the help of those who are here or come, up to `helpers` of them. It is done when this returns.
+    /// Does the work, with the help of those who are here or come, up to `helpers` of them, as many as any work of the batch has use for.
+    /// It is done when this returns.
     pub(crate) fn share(&self, work: Arc<dyn Work>, helpers: usize) {
         let shared = &*self.0;
         *shared.work.lock() = Some(work.clone());

@@ -245,7 +245,7 @@ impl Client {
         self.service.enqueue(self.stream(), entry)
     }
 
-    /// Carries out an operation of this client's stream here and now, if nobody has the device and nothing is queued.
+    /// Carries out an operation of this client's stream here, after what is queued, if the device is to be had within moments.
     #[inline(always)]
     fn try_operate(&self, what: &'static str, run: impl FnOnce(&mut Core, Moment)) -> Option<Result<Point>> {
         self.service.try_operate(what, self.stream(), run)

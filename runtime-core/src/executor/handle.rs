@@ -114,8 +114,8 @@ impl<T: Resident> Executor<T> {
         self.shared.call(call, deadline)
     }
 
-    /// Runs this here and now, if nobody has the device and nothing is queued; otherwise it is dropped, and nothing has happened. What it
-    /// borrows need not outlive the call.
+    /// Runs this here, after what is queued, if the device is to be had within moments; otherwise it is dropped, and it has not run. What
+    /// it borrows need not outlive the call.
     ///
     /// # Errors
     /// [`CallError::Panicked`].

@@ -246,7 +246,7 @@ impl Service {
         Ok(Point { service: self.id, stream, seq })
     }
 
-    /// Carries out an operation of a stream here and now, if nobody has the device and nothing is queued.
+    /// Carries out an operation of a stream here, after what is queued, if the device is to be had within moments.
     pub(crate) fn try_operate(
         &self,
         what: &'static str,
