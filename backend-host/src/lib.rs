@@ -19,6 +19,8 @@ mod pool;
 #[path = "single.rs"]
 mod pool;
 mod rows;
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+mod sleeper;
 mod storage;
 mod stream;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]

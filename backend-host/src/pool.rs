@@ -15,11 +15,12 @@ use alloc::vec::Vec;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 pub(crate) use std::time::Instant;
 
 use crate::lock::Lock;
+use crate::sleeper::Sleeper;
 pub(crate) use crate::team::Team;
 
 /// How long a thread without work looks for some before it sleeps.
@@ -127,7 +128,6 @@ impl Crew {
 
 struct Pool {
     tasks: Mutex<Tasks>,
-    bell: Condvar,
     /// Counts what was added, for those who look without the lock.
     added: AtomicUsize,
     /// Streams that are ready and have no thread.
@@ -141,7 +141,7 @@ struct Pool {
 struct Tasks {
     ready: VecDeque<Arc<dyn Errand>>,
     open: Vec<Open>,
-    sleeping: usize,
+    sleeping: Vec<Arc<Sleeper>>,
     started: usize,
 }
 
@@ -255,7 +255,6 @@ fn pool() -> &'static Pool {
     static POOL: OnceLock<Pool> = OnceLock::new();
     POOL.get_or_init(|| Pool {
         tasks: Mutex::default(),
-        bell: Condvar::new(),
         added: AtomicUsize::new(0),
         waiting: AtomicUsize::new(0),
         looking: AtomicUsize::new(0),
@@ -278,10 +277,11 @@ impl Pool {
         if self.looking.load(Ordering::Relaxed) > 0 {
             return;
         }
-        if tasks.sleeping > 0 {
+        if let Some(best) = Sleeper::best(&tasks.sleeping) {
+            let sleeper = tasks.sleeping.remove(best);
             // Without the lock: a thread that comes for work meanwhile would be put to sleep by it.
             drop(tasks);
-            self.bell.notify_one();
+            sleeper.call();
         } else if tasks.started < self.size {
             let name = alloc::format!("trunnion-host-{}", tasks.started);
             match thread::Builder::new().name(name).spawn(move || self.run()) {
@@ -308,8 +308,9 @@ impl Pool {
     }
 
     fn run(&'static self) {
+        let sleeper = Arc::new(Sleeper::new());
         loop {
-            match self.next() {
+            match self.next(&sleeper) {
                 Task::Errand(errand) => errand.run(),
                 Task::Help(work) => {
                     work.work(&Shift(Some(&self.waiting)));
@@ -325,7 +326,7 @@ impl Pool {
         }
     }
 
-    fn next(&'static self) -> Task {
+    fn next(&'static self, sleeper: &Arc<Sleeper>) -> Task {
         let mut woken = false;
         loop {
             if let Some(task) = self.try_next() {
@@ -348,9 +349,10 @@ impl Pool {
             }
             self.looking.fetch_sub(1, Ordering::Relaxed);
             if self.added.load(Ordering::Relaxed) == seen && !tasks.offer_something() {
-                tasks.sleeping += 1;
-                tasks = self.bell.wait(tasks).unwrap_or_else(PoisonError::into_inner);
-                tasks.sleeping -= 1;
+                sleeper.lie_down();
+                tasks.sleeping.push(sleeper.clone());
+                drop(tasks);
+                sleeper.sleep();
                 woken = true;
             }
         }
