@@ -160,7 +160,9 @@ impl Tracker {
         self.clears = admission.clears;
         self.log.push(at, operation, uses, timeline);
         self.pending = true;
-        let mut waits = Waits::new(at, timeline);
+        // Collected where it is answered: it is not small.
+        let mut resolved = Resolved { waits: Frontier::new(), barrier: false, hazard: 0, verdict: Verdict::Run };
+        let mut waits = Waits::new(at, timeline, &mut resolved.waits);
         // Writes first: where two bindings overlap, the read would take the place of an earlier one that the write must see.
         let passes: &[bool] = if admission.only_reads_some { &[true, false] } else { &[true] };
         for writes in passes {
@@ -168,12 +170,13 @@ impl Tracker {
                 self.advance(u, &mut waits);
             }
         }
-        let Waits { others, own: hazard, .. } = waits;
-        if !(others.is_empty() && self.waits.is_empty()) {
-            self.waits.clone_from(&others);
+        let hazard = waits.own;
+        if !(resolved.waits.is_empty() && self.waits.is_empty()) {
+            self.waits.clone_from(&resolved.waits);
         }
-        let barrier = hazard > 0 && !timeline.is_done(Moment { stream: at.stream, seq: hazard });
-        Resolved { waits: others, barrier, hazard, verdict: Verdict::Run }
+        resolved.hazard = hazard;
+        resolved.barrier = hazard > 0 && !timeline.is_done(Moment { stream: at.stream, seq: hazard });
+        resolved
     }
 
     /// The driver accepted the operation at `at`, the one resolved last: its provisional marks are gone, and so are older marks on

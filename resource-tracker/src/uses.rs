@@ -78,14 +78,14 @@ impl Last {
 pub(crate) struct Waits<'a, T: ?Sized> {
     at: Moment,
     pub(crate) timeline: &'a T,
-    pub(crate) others: Frontier,
+    pub(crate) others: &'a mut Frontier,
     /// The latest operation of its own stream that it conflicts with; 0 for none.
     pub(crate) own: u64,
 }
 
 impl<'a, T: Timeline + ?Sized> Waits<'a, T> {
-    pub(crate) const fn new(at: Moment, timeline: &'a T) -> Self {
-        Self { at, timeline, others: Frontier::new(), own: 0 }
+    pub(crate) const fn new(at: Moment, timeline: &'a T, others: &'a mut Frontier) -> Self {
+        Self { at, timeline, others, own: 0 }
     }
 
     #[inline]

@@ -4,8 +4,8 @@
 //! numbers from it, so a [`Point`] orders a stream, and a single number, an *epoch*, bounds everything the device had accepted.
 
 use crate::id::{ServiceId, StreamId};
+use arrayvec::ArrayVec;
 use core::fmt;
-use smallvec::SmallVec;
 
 /// A moment of a stream: done when the stream's operations up to `seq` are.
 ///
@@ -59,7 +59,7 @@ pub trait Timeline {
 /// device had accepted when the latest of them was, its epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frontier {
-    moments: SmallVec<[Moment; Frontier::INLINE]>,
+    moments: ArrayVec<Moment, { Frontier::INLINE }>,
     epoch: u64,
 }
 
@@ -69,7 +69,7 @@ impl Frontier {
 
     /// The empty set, which is done.
     pub const fn new() -> Self {
-        Self { moments: SmallVec::new_const(), epoch: 0 }
+        Self { moments: ArrayVec::new_const(), epoch: 0 }
     }
 
     /// Adds a moment. A later moment of a stream replaces an earlier one.
