@@ -6,7 +6,7 @@
 
 use core::hint::black_box;
 use std::time::Instant;
-use trunnion_memory_pools::placer::Placer;
+use trunnion_memory_pools::placer::{BlockKey, Placer, SegregatedFit};
 use trunnion_memory_pools::{MemoryPools, PoolsConfig, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
@@ -36,10 +36,10 @@ fn operations(random: &mut Random, live: usize, pairs: usize) -> Vec<(u32, u32)>
 }
 
 #[inline(never)]
-fn churn_placer(placer: &mut Placer, live: &mut [trunnion_memory_pools::placer::BlockKey], operations: &[(u32, u32)]) {
+fn churn_placer(placer: &mut SegregatedFit, live: &mut [BlockKey], operations: &[(u32, u32)]) {
     for &(index, size) in operations {
         placer.free(live[index as usize]);
-        if let Some(block) = placer.allocate(size.div_ceil(UNIT as u32)) {
+        if let Ok(block) = placer.allocate(size.div_ceil(UNIT as u32)) {
             live[index as usize] = block.key;
         }
     }
@@ -106,11 +106,11 @@ fn main() {
     let operations = operations(&mut random, live, pairs);
     let total = live as u64 * 16384 * 2;
     let elapsed = if what == "placer" {
-        let mut placer = Placer::new();
+        let mut placer = SegregatedFit::new();
         placer.add_span(0, (total / UNIT) as u32);
         let mut blocks = Vec::new();
         while blocks.len() < live
-            && let Some(block) = placer.allocate(random.size().div_ceil(UNIT) as u32)
+            && let Ok(block) = placer.allocate(random.size().div_ceil(UNIT) as u32)
         {
             blocks.push(block.key);
         }

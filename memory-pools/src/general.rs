@@ -2,7 +2,7 @@
 
 use crate::account::Account;
 use crate::lanes::Lanes;
-use crate::placer::{ANYONE, APART, NONE, Placer, SpanKey};
+use crate::placer::{ANYONE, APART, NONE, Placer, SegregatedFit, SpanKey};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use trunnion_runtime_core::id::StreamId;
@@ -14,7 +14,7 @@ const MERGES: usize = 2;
 
 /// The pool. Sizes and offsets are in units of the pools' alignment, pages by their index in the table of pages.
 pub(crate) struct General {
-    placer: Placer,
+    placer: SegregatedFit,
     lanes: Lanes,
     spans: Vec<(u32, SpanKey)>,
     pub(crate) account: Account,
@@ -30,7 +30,7 @@ pub(crate) struct Found {
 
 impl General {
     pub(crate) fn new() -> Self {
-        Self { placer: Placer::new(), lanes: Lanes::new(), spans: Vec::new(), account: Account::default() }
+        Self { placer: SegregatedFit::new(), lanes: Lanes::new(), spans: Vec::new(), account: Account::default() }
     }
 
     /// A free block that `stream` may have at once, in constant time: the tighter fit of the stream's own lane and of what is anyone's.
@@ -216,7 +216,7 @@ impl General {
 
     /// Forgets everything but the counters.
     pub(crate) fn clear(&mut self) {
-        self.placer = Placer::new();
+        self.placer = SegregatedFit::new();
         self.lanes = Lanes::new();
         self.spans.clear();
     }

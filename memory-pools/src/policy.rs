@@ -1,6 +1,6 @@
 //! The choices: how large pages are, and what gets a page of its own.
 
-use crate::placer::Placer;
+use crate::placer::MAX_SPAN;
 use crate::storage::Storage;
 
 /// How the pools are set up. Values that contradict each other are brought into line by
@@ -43,7 +43,7 @@ impl PoolsConfig {
         // A page must be countable in units of the alignment, and a limit that is no multiple of it is rounded down.
         let alignment = self.alignment.clamp(1, 1 << 31).next_power_of_two();
         let down = |bytes: u64| bytes - bytes % alignment;
-        let longest = alignment * u64::from(Placer::MAX_SPAN);
+        let longest = alignment * u64::from(MAX_SPAN);
         let page_size_min = down(self.page_size_min).clamp(alignment, longest);
         let page_size_max = down(self.page_size_max).clamp(page_size_min, longest);
         Self { alignment, page_size_min, page_size_max, ..self }
