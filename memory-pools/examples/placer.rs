@@ -10,6 +10,7 @@ use trunnion_memory_pools::placer::{BlockKey, Placer, SegregatedFit};
 use trunnion_memory_pools::{MemoryPools, PoolsConfig, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
+use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::report::PoolKind;
 use trunnion_runtime_core::timeline::{Frontier, Moment, Timeline};
 
@@ -82,6 +83,11 @@ impl Timeline for Done {
     }
 }
 
+/// A pool whose first page has so many bytes.
+fn one_page(bytes: u64) -> PoolLayout {
+    PoolLayout::fixed(bytes).unwrap_or_default()
+}
+
 #[inline(never)]
 fn churn_pools(pools: &mut MemoryPools<Nothing>, operations: &[(u32, u32)], seq: &mut u64, lag: u64) {
     let stream = StreamId::from_raw(1);
@@ -118,7 +124,7 @@ fn main() {
         churn_placer(&mut placer, &mut blocks, &operations);
         start.elapsed()
     } else {
-        let mut pools = MemoryPools::new(PoolsConfig { page_size_min: total, ..PoolsConfig::fitting(&Nothing) });
+        let mut pools = MemoryPools::new(PoolsConfig { layout: one_page(total), ..PoolsConfig::fitting(&Nothing) });
         for index in 0..live as u32 {
             let memory = MemoryId { index, generation: 0 };
             let request =

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use trunnion_memory_pools::{MemoryPools, PageId, PoolsConfig, Pressure, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
+use trunnion_runtime_core::pool_layout::{PageSizes, Placement, PoolDescription, PoolLayout};
 use trunnion_runtime_core::report::{PoolKind, ReportScope};
 use trunnion_runtime_core::timeline::{Frontier, Moment, Timeline};
 
@@ -179,6 +180,12 @@ pub struct Rig {
     vacant: Vec<u32>,
 }
 
+/// One pool of every size, with pages from `first` to `largest` bytes.
+pub fn pages(first: u64, largest: u64) -> PoolLayout {
+    let pages = PageSizes::growing(first, largest, 12);
+    PoolLayout::new(vec![PoolDescription::new("general", Placement::Fit, pages)]).unwrap()
+}
+
 pub fn stream(number: u64) -> StreamId {
     StreamId::from_raw(number)
 }
@@ -191,7 +198,7 @@ pub fn frontier(moments: &[Moment]) -> Frontier {
 
 impl Rig {
     pub fn new() -> Self {
-        Self::with(PoolsConfig { page_size_min: MIB, page_size_max: 64 * MIB, ..PoolsConfig::default() })
+        Self::with(PoolsConfig { layout: pages(MIB, 64 * MIB), ..PoolsConfig::default() })
     }
 
     pub fn with(config: PoolsConfig) -> Self {

@@ -42,7 +42,7 @@ struct Live {
 type Past = Vec<(PageId, u64, u64, Moment)>;
 
 fn run(actions: Vec<Action>, budget: Option<u64>) {
-    let config = PoolsConfig { budget, page_size_min: 256 * KIB, page_size_max: 2 * MIB, ..PoolsConfig::default() };
+    let config = PoolsConfig { budget, layout: pages(256 * KIB, 2 * MIB), ..PoolsConfig::default() };
     let mut rig = Rig::with(config);
     let mut live: Vec<Live> = Vec::new();
     let mut past: Past = Vec::new();
