@@ -86,7 +86,7 @@ fn the_wait_is_for_the_earliest_memory_that_fits() {
     let Err(Pressure::Wait(until)) = rig.try_reserve(100, stream(2), AllocationMode::Auto) else { panic!() };
     assert_eq!(until.moments(), [uses[0]]);
     let Err(Pressure::Wait(until)) = rig.try_reserve(500 * KIB, stream(2), AllocationMode::Auto) else { panic!() };
-    assert_eq!(until.moments(), uses[..2]);
+    assert_eq!(until.moments(), &uses[..2]);
     rig.device.finish_frontier(&until);
     rig.try_reserve(500 * KIB, stream(2), AllocationMode::Auto).unwrap();
 }
