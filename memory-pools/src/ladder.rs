@@ -107,12 +107,16 @@ impl<S: Storage> MemoryPools<S> {
         if room < taken {
             return Err(Refusal::Budget);
         }
-        let most = room.min(storage.max_page());
-        let (of, share) = (&self.table.pools[usize::from(pool)], self.config.share(storage.max_page()));
-        let preferred = of.next_page(taken, share);
+        let share = self.config.share(storage.max_page());
+        let preferred = self.table.pools[usize::from(pool)].next_page(taken, share);
+        if !self.table.pools[usize::from(pool)].is_whole() {
+            // What is free as a whole is too small, or it would serve: requests that get larger and larger leave nothing behind.
+            self.return_free(storage, pool, preferred, timeline);
+        }
+        let most = self.room().min(storage.max_page());
         let mut size = preferred.min(most - most % self.config.alignment).max(taken);
         tried.push(Rung::Grow);
-        let page = match storage.allocate(size, of.kind) {
+        let page = match storage.allocate(size, self.table.pools[usize::from(pool)].kind) {
             Ok(page) => page,
             Err(error) if !error.out_of_memory => return Err(Refusal::Driver(error)),
             Err(_) => {

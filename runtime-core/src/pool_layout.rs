@@ -190,7 +190,7 @@ impl PoolLayout {
 
     /// The default: one pool for every size, whose pages are small for the first megabytes and grow with it.
     pub fn adaptive() -> Self {
-        let pages = PageSizes::growing(256 * KIB, 512 * MIB, 6);
+        let pages = PageSizes::growing(512 * KIB, 512 * MIB, 4);
         Self { pools: alloc::vec![PoolDescription::new("general", Placement::Fit, pages)] }
     }
 
