@@ -1,6 +1,7 @@
 //! What is done before a request is refused: merge, grow within the budget, trim, say what to wait for.
 
 use crate::general::latest;
+use crate::layouts::Table;
 use crate::pools::{MemoryPools, Placed, Request};
 use crate::pressure::Pressure;
 use crate::storage::{Storage, StorageError};
@@ -58,6 +59,10 @@ impl<S: Storage> MemoryPools<S> {
             if let Some(placed) = self.reuse_any(storage, other, request, padded, timeline) {
                 return Ok(placed);
             }
+        }
+        if taken > padded {
+            // The pool rounds up to more than there is.
+            return self.climb(storage, request, Table::DEDICATED, padded, timeline);
         }
         self.wait_or_refuse(storage, request, pool, padded, refusal, tried)
     }

@@ -4,6 +4,7 @@ use core::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use trunnion_memory_pools::{MemoryPools, PageId, PoolsConfig, Pressure, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
 use trunnion_runtime_core::pool_layout::{PageSizes, Placement, PoolDescription, PoolLayout};
 use trunnion_runtime_core::report::{PoolKind, ReportScope};
@@ -242,6 +243,12 @@ impl Rig {
         self.check();
     }
 
+    pub fn install(&mut self, layout: &PoolLayout) -> Result<(), Error> {
+        let result = self.pools.install(&mut self.storage, layout, &self.device);
+        self.check();
+        result
+    }
+
     pub fn cleanup(&mut self) {
         self.pools.cleanup(&mut self.storage, &self.device);
         self.check();
@@ -260,9 +267,14 @@ impl Rig {
         for pool in &report.pools {
             assert_eq!(pool.reserved, pool.live + pool.padding + pool.free);
             assert!(pool.largest_free <= pool.free, "{pool:?}");
+            assert!((0.0..=1.0).contains(&pool.fragmentation()));
+            assert!(!pool.retired || pool.pages > 0, "{pool:?}");
             assert!(pool.peak_live >= pool.live && pool.peak_reserved >= pool.reserved);
         }
         assert_eq!(report.usage(), self.pools.usage());
+        assert!(
+            report.peak_reserved >= report.total().reserved && report.total().peak_reserved == report.peak_reserved
+        );
         assert_eq!(report.total().reserved, self.storage.bytes);
         assert_eq!(report.total().pages, self.storage.pages() as u64);
     }
