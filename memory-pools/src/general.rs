@@ -34,7 +34,7 @@ impl General {
     }
 
     /// A free block that `stream` may have at once, in constant time: the tighter fit of the stream's own lane and of what is anyone's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reuse(&mut self, units: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> Option<Found> {
         self.merge_some(timeline);
         let own = self.lanes.find(stream).and_then(|lane| self.placer.find(lane, units));
@@ -88,7 +88,7 @@ impl General {
     }
 
     /// Frees a block whose last uses are `frontier`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free(&mut self, node: u32, mut frontier: Frontier, timeline: &(impl Timeline + ?Sized)) {
         frontier.prune(timeline);
         if frontier.is_empty() {

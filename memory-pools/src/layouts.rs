@@ -156,24 +156,23 @@ impl<S: Storage> MemoryPools<S> {
         self.streams.widen(self.table.len());
         self.config = PoolsConfig { layout: layout.clone(), ..self.config.clone() };
         self.merge_done(storage, timeline);
+        self.unsettled = true;
         Ok(())
     }
 
     /// Does a bounded part of returning what is kept for nobody.
-    #[inline]
+    #[cold]
     pub(crate) fn settle_in_turn(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
+        self.unsettled = self.table.dedicated_waits() || !self.table.retired.is_empty();
         if self.table.dedicated_waits()
             && let Some(page) = self.table.pools[usize::from(Table::DEDICATED)].settle_in_turn(timeline)
         {
             self.return_page(storage, page, Table::DEDICATED);
         }
-        if !self.table.retired.is_empty() {
-            self.settle_retired(storage, timeline);
-        }
+        self.settle_retired(storage, timeline);
     }
 
     /// Looks at a page of a retired pool. False when there is none.
-    #[cold]
     pub(crate) fn settle_retired(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) -> bool {
         let Some(pool) = self.table.retired_in_turn() else { return false };
         if let Some(page) = self.table.pools[usize::from(pool)].settle_in_turn(timeline) {

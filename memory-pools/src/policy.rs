@@ -42,6 +42,7 @@ impl PoolsConfig {
     }
 
     /// The size with padding, or `None` when it is more than can be counted.
+    #[inline(always)]
     pub(crate) fn padded(&self, size: u64) -> Option<u64> {
         Some(size.max(1).checked_add(self.alignment - 1)? & !(self.alignment - 1))
     }

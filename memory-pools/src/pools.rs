@@ -5,7 +5,7 @@ use crate::layouts::Table;
 use crate::pages::{PageId, Pages};
 use crate::placer::NONE;
 use crate::policy::PoolsConfig;
-use crate::pool::Keeping;
+use crate::pool::{Keeping, Placing};
 use crate::pressure::Pressure;
 use crate::storage::Storage;
 use crate::streams::Streams;
@@ -100,6 +100,8 @@ pub struct MemoryPools<S: Storage> {
     /// The bytes taken from the driver, and the most there were at once.
     pub(crate) reserved: u64,
     pub(crate) peak_reserved: u64,
+    /// Whether there may be pages that are kept for nobody.
+    pub(crate) unsettled: bool,
 }
 
 impl<S: Storage> fmt::Debug for MemoryPools<S> {
@@ -122,6 +124,7 @@ impl<S: Storage> MemoryPools<S> {
             table,
             reserved: 0,
             peak_reserved: 0,
+            unsettled: false,
         }
     }
 
@@ -164,19 +167,54 @@ impl<S: Storage> MemoryPools<S> {
             Some(padded) if request.size <= limit && padded <= storage.max_page() => padded,
             _ => return Err(Pressure::TooLarge { requested: request.size, limit }),
         };
-        self.settle_in_turn(storage, timeline);
+        if self.unsettled {
+            self.settle_in_turn(storage, timeline);
+        }
         let pool = match request.mode {
             AllocationMode::Auto => self.table.route(padded),
             AllocationMode::Persistent => Table::PERSISTENT,
             _ => Table::DEDICATED,
         };
-        let placed = match self.reuse(pool, padded, request.stream, storage, timeline) {
-            Some(placed) => placed,
-            None => self.climb(storage, request, pool, padded, timeline)?,
+        // A request inside a page is at most a page, and that is counted in `u32` units.
+        let units = (padded >> self.alignment_log2) as u32;
+        let of = &mut self.table.pools[usize::from(pool)];
+        let placed = match &mut of.placing {
+            Placing::Fit(general) => general.reuse(units, request.stream, timeline),
+            _ => None,
         };
-        let Placed { pool, found, taken, grown } = placed;
+        match placed {
+            Some(found) => self.record(request, &Placed { pool, found, taken: padded, grown: false }),
+            None => {
+                let placed = self.reserve_otherwise(storage, request, pool, padded, timeline)?;
+                self.record(request, &placed);
+            }
+        }
+        Ok(())
+    }
+
+    /// A request that is not served by the quick look into a pool of any sizes.
+    #[inline(never)]
+    fn reserve_otherwise(
+        &mut self,
+        storage: &mut S,
+        request: &Request,
+        pool: u16,
+        padded: u64,
+        timeline: &(impl Timeline + ?Sized),
+    ) -> Result<Placed, Pressure> {
+        let of = &mut self.table.pools[usize::from(pool)];
+        let taken = of.taken(padded, storage);
+        match of.reuse((taken >> self.alignment_log2) as u32, taken, request.stream, timeline) {
+            Some(found) => Ok(Placed { pool, found, taken, grown: false }),
+            None => self.climb(storage, request, pool, padded, timeline),
+        }
+    }
+
+    #[inline(always)]
+    fn record(&mut self, request: &Request, placed: &Placed) {
+        let &Placed { pool, found, taken, grown } = placed;
         self.table.pools[usize::from(pool)].account.served(request.size, taken, grown);
-        self.slots[index] = Slot {
+        self.slots[request.memory.index as usize] = Slot {
             generation: request.memory.generation,
             page: found.page,
             offset: u64::from(found.offset) << self.alignment_log2,
@@ -186,24 +224,6 @@ impl<S: Storage> MemoryPools<S> {
             padding: (taken - request.size) as u32,
             pool,
         };
-        Ok(())
-    }
-
-    #[inline]
-    fn reuse(
-        &mut self,
-        pool: u16,
-        padded: u64,
-        stream: StreamId,
-        storage: &S,
-        timeline: &(impl Timeline + ?Sized),
-    ) -> Option<Placed> {
-        let of = &mut self.table.pools[usize::from(pool)];
-        let taken = of.taken(padded, storage);
-        // A request inside a page is at most a page, and that is counted in `u32` units.
-        let units = (taken >> self.alignment_log2) as u32;
-        let found = of.reuse(units, taken, stream, timeline)?;
-        Some(Placed { pool, found, taken, grown: false })
     }
 
     /// Frees an allocation, whose last uses are `frontier`; a tenant comes after them.
@@ -232,10 +252,31 @@ impl<S: Storage> MemoryPools<S> {
         let of = &mut self.table.pools[usize::from(pool)];
         of.account.held.subtract(size, taken);
         self.streams.subtract(owner, usize::from(pool), size, taken);
-        if let Some(page) = of.free(node, page, taken, frontier, timeline) {
-            self.return_page(storage, page, pool);
+        match &mut of.placing {
+            Placing::Fit(general) if of.keeping == Keeping::Kept => general.free(node, frontier, timeline),
+            _ => self.free_otherwise(storage, pool, node, page, taken, frontier, timeline),
         }
         true
+    }
+
+    /// Frees what does not lie in a pool of any sizes, or lies in one whose pages are to be returned.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "what a slot holds, taken apart")]
+    fn free_otherwise(
+        &mut self,
+        storage: &mut S,
+        pool: u16,
+        node: u32,
+        page: u32,
+        taken: u64,
+        frontier: Frontier,
+        timeline: &(impl Timeline + ?Sized),
+    ) {
+        let of = &mut self.table.pools[usize::from(pool)];
+        match of.free(node, page, taken, frontier, timeline) {
+            Some(page) => _ = self.return_page(storage, page, pool),
+            None => self.unsettled |= of.keeping != Keeping::Kept,
+        }
     }
 
     /// Where an allocation is; `None` when `memory` holds nothing. Takes constant time.
