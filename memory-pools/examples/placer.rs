@@ -6,10 +6,11 @@
 
 use core::hint::black_box;
 use std::time::Instant;
-use trunnion_memory_pools::placer::Placer;
+use trunnion_memory_pools::placer::{BlockKey, Placer, SegregatedFit};
 use trunnion_memory_pools::{MemoryPools, PoolsConfig, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
+use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::report::PoolKind;
 use trunnion_runtime_core::timeline::{Frontier, Moment, Timeline};
 
@@ -36,10 +37,10 @@ fn operations(random: &mut Random, live: usize, pairs: usize) -> Vec<(u32, u32)>
 }
 
 #[inline(never)]
-fn churn_placer(placer: &mut Placer, live: &mut [trunnion_memory_pools::placer::BlockKey], operations: &[(u32, u32)]) {
+fn churn_placer(placer: &mut SegregatedFit, live: &mut [BlockKey], operations: &[(u32, u32)]) {
     for &(index, size) in operations {
         placer.free(live[index as usize]);
-        if let Some(block) = placer.allocate(size.div_ceil(UNIT as u32)) {
+        if let Ok(block) = placer.allocate(size.div_ceil(UNIT as u32)) {
             live[index as usize] = block.key;
         }
     }
@@ -82,6 +83,11 @@ impl Timeline for Done {
     }
 }
 
+/// A pool whose first page has so many bytes.
+fn one_page(bytes: u64) -> PoolLayout {
+    PoolLayout::fixed(bytes).unwrap_or_default()
+}
+
 #[inline(never)]
 fn churn_pools(pools: &mut MemoryPools<Nothing>, operations: &[(u32, u32)], seq: &mut u64, lag: u64) {
     let stream = StreamId::from_raw(1);
@@ -106,11 +112,11 @@ fn main() {
     let operations = operations(&mut random, live, pairs);
     let total = live as u64 * 16384 * 2;
     let elapsed = if what == "placer" {
-        let mut placer = Placer::new();
+        let mut placer = SegregatedFit::new();
         placer.add_span(0, (total / UNIT) as u32);
         let mut blocks = Vec::new();
         while blocks.len() < live
-            && let Some(block) = placer.allocate(random.size().div_ceil(UNIT) as u32)
+            && let Ok(block) = placer.allocate(random.size().div_ceil(UNIT) as u32)
         {
             blocks.push(block.key);
         }
@@ -118,7 +124,7 @@ fn main() {
         churn_placer(&mut placer, &mut blocks, &operations);
         start.elapsed()
     } else {
-        let mut pools = MemoryPools::new(PoolsConfig { page_size_min: total, ..PoolsConfig::fitting(&Nothing) });
+        let mut pools = MemoryPools::new(PoolsConfig { layout: one_page(total), ..PoolsConfig::fitting(&Nothing) });
         for index in 0..live as u32 {
             let memory = MemoryId { index, generation: 0 };
             let request =

@@ -1,6 +1,6 @@
 //! A pool's numbers, kept up to date so that a report is read off.
 
-use alloc::string::ToString;
+use alloc::string::String;
 use trunnion_runtime_core::report::{PoolKind, PoolReport};
 
 /// What a pool or one stream's part of it holds.
@@ -25,6 +25,19 @@ impl Tally {
         self.live -= size;
         self.padding -= padded - size;
     }
+
+    /// The report of these alone.
+    pub(crate) fn report(&self, name: String, kind: PoolKind) -> PoolReport {
+        PoolReport {
+            name,
+            kind,
+            allocations: self.allocations,
+            live: self.live,
+            padding: self.padding,
+            reserved: self.live + self.padding,
+            ..PoolReport::default()
+        }
+    }
 }
 
 /// The numbers of a pool.
@@ -32,7 +45,7 @@ impl Tally {
 pub(crate) struct Account {
     pub(crate) held: Tally,
     pub(crate) reserved: u64,
-    pages: u64,
+    pub(crate) pages: u64,
     peak_live: u64,
     peak_reserved: u64,
     reused: u64,
@@ -65,13 +78,8 @@ impl Account {
         (self.held, self.reserved, self.pages) = (Tally::default(), 0, 0);
     }
 
-    pub(crate) fn report(&self, kind: PoolKind, largest_free: u64) -> PoolReport {
+    pub(crate) fn report(&self, name: String, kind: PoolKind, largest_free: u64, retired: bool) -> PoolReport {
         PoolReport {
-            name: kind.to_string(),
-            kind,
-            allocations: self.held.allocations,
-            live: self.held.live,
-            padding: self.held.padding,
             free: self.reserved - self.held.live - self.held.padding,
             reserved: self.reserved,
             largest_free,
@@ -80,19 +88,8 @@ impl Account {
             peak_reserved: self.peak_reserved,
             reused: self.reused,
             grown: self.grown,
+            retired,
+            ..self.held.report(name, kind)
         }
-    }
-}
-
-/// The part of a pool's report that one stream's allocations make up.
-pub(crate) fn stream_report(kind: PoolKind, tally: Tally) -> PoolReport {
-    PoolReport {
-        name: kind.to_string(),
-        kind,
-        allocations: tally.allocations,
-        live: tally.live,
-        padding: tally.padding,
-        reserved: tally.live + tally.padding,
-        ..PoolReport::default()
     }
 }

@@ -1,8 +1,7 @@
-//! The general pool: blocks placed inside pages, reused across streams.
+//! Pools of any sizes: blocks placed inside pages where they fit, reused across streams.
 
-use crate::account::Account;
 use crate::lanes::Lanes;
-use crate::placer::{ANYONE, APART, NONE, Placer, SpanKey};
+use crate::placer::{ANYONE, APART, NONE, Placer, SegregatedFit, SpanKey};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use trunnion_runtime_core::id::StreamId;
@@ -14,10 +13,11 @@ const MERGES: usize = 2;
 
 /// The pool. Sizes and offsets are in units of the pools' alignment, pages by their index in the table of pages.
 pub(crate) struct General {
-    placer: Placer,
+    placer: SegregatedFit,
     lanes: Lanes,
     spans: Vec<(u32, SpanKey)>,
-    pub(crate) account: Account,
+    /// Whose turn it is to be looked at, in `spans`.
+    turn: usize,
 }
 
 /// A block that was found.
@@ -30,11 +30,11 @@ pub(crate) struct Found {
 
 impl General {
     pub(crate) fn new() -> Self {
-        Self { placer: Placer::new(), lanes: Lanes::new(), spans: Vec::new(), account: Account::default() }
+        Self { placer: SegregatedFit::new(), lanes: Lanes::new(), spans: Vec::new(), turn: 0 }
     }
 
     /// A free block that `stream` may have at once, in constant time: the tighter fit of the stream's own lane and of what is anyone's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reuse(&mut self, units: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> Option<Found> {
         self.merge_some(timeline);
         let own = self.lanes.find(stream).and_then(|lane| self.placer.find(lane, units));
@@ -88,7 +88,7 @@ impl General {
     }
 
     /// Frees a block whose last uses are `frontier`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free(&mut self, node: u32, mut frontier: Frontier, timeline: &(impl Timeline + ?Sized)) {
         frontier.prune(timeline);
         if frontier.is_empty() {
@@ -137,6 +137,26 @@ impl General {
     /// Takes out one page that is free as a whole; its index in the table of pages.
     pub(crate) fn take_free_page(&mut self) -> Option<u32> {
         let position = self.spans.iter().rposition(|(_, span)| self.placer.is_span_free(span))?;
+        self.take_page_at(position)
+    }
+
+    /// Takes out this page, if it is free as a whole. Takes time with the number of pages.
+    pub(crate) fn take_page_if_free(&mut self, page: u32) -> Option<u32> {
+        let position = self.spans.iter().position(|(of, _)| *of == page)?;
+        self.take_page_at(position)
+    }
+
+    /// Merges a bounded number of blocks and looks at one page, at each in turn: takes it out, if it is free as a whole.
+    pub(crate) fn settle_in_turn(&mut self, timeline: &(impl Timeline + ?Sized)) -> Option<u32> {
+        self.merge_some(timeline);
+        self.turn = if self.turn + 1 < self.spans.len() { self.turn + 1 } else { 0 };
+        self.take_page_at(self.turn)
+    }
+
+    fn take_page_at(&mut self, position: usize) -> Option<u32> {
+        if !self.placer.is_span_free(&self.spans.get(position)?.1) {
+            return None;
+        }
         let (page, span) = self.spans.swap_remove(position);
         match self.placer.remove_span(span) {
             Ok(()) => Some(page),
@@ -184,18 +204,18 @@ impl General {
         best.map(|(_, frontier)| frontier)
     }
 
-    /// The units of pages that will be free as a whole once `frontier`, to which what they wait for is added, is done.
-    pub(crate) fn when_pages_empty(&self, frontier: &mut Frontier) -> u64 {
-        let mut units = 0;
+    /// The pages in which nothing is in use: their units, and what is to be done before they are free as a whole.
+    pub(crate) fn emptying(&self, mut each: impl FnMut(u64, Frontier)) {
         for (_, span) in &self.spans {
             if self.placer.blocks(span).all(|(_, _, free)| free) {
+                let (mut units, mut frontier) = (0, Frontier::new());
                 for (node, size, _) in self.placer.blocks(span) {
                     units += u64::from(size);
-                    self.join(node, frontier);
+                    self.join(node, &mut frontier);
                 }
+                each(units, frontier);
             }
         }
-        units
     }
 
     fn join(&self, node: u32, frontier: &mut Frontier) {
@@ -212,13 +232,6 @@ impl General {
             lane => self.placer.largest(lane),
         });
         (anyone, waiting.fold(anyone, u32::max))
-    }
-
-    /// Forgets everything but the counters.
-    pub(crate) fn clear(&mut self) {
-        self.placer = Placer::new();
-        self.lanes = Lanes::new();
-        self.spans.clear();
     }
 }
 

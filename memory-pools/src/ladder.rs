@@ -1,11 +1,13 @@
 //! What is done before a request is refused: merge, grow within the budget, trim, say what to wait for.
 
-use crate::placer::NONE;
-use crate::pools::{DEDICATED, GENERAL, KINDS, MemoryPools, PERSISTENT, Placed, Request};
+use crate::general::latest;
+use crate::layouts::Table;
+use crate::pools::{MemoryPools, Placed, Request};
 use crate::pressure::Pressure;
 use crate::storage::{Storage, StorageError};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::{OutOfMemory, Rung};
 use trunnion_runtime_core::timeline::{Frontier, Timeline};
 
@@ -16,101 +18,143 @@ enum Refusal {
 }
 
 impl<S: Storage> MemoryPools<S> {
-    /// The rungs after the quick look, for a request placed inside a page.
+    /// The rungs after the quick look.
     #[cold]
-    pub(crate) fn grow_placed(
+    pub(crate) fn climb(
         &mut self,
         storage: &mut S,
         request: &Request,
+        pool: u16,
         padded: u64,
-        units: u32,
         timeline: &(impl Timeline + ?Sized),
     ) -> Result<Placed, Pressure> {
-        self.merge_done(storage, timeline);
-        let placed =
-            |found: crate::general::Found, grown, offset| Placed { page: found.page, offset, node: found.node, grown };
-        if let Some(found) = self.general.reuse_any(units, request.stream, timeline) {
-            return Ok(placed(found, false, self.to_bytes(found.offset.into())));
+        let mut tried = alloc::vec![Rung::Reuse];
+        if !self.table.pools[usize::from(pool)].is_whole() {
+            // The pools' own blocks; a page that is a request has nothing to merge.
+            self.merge_done(storage, timeline);
+            tried.push(Rung::Merge);
         }
-        let mut tried = alloc::vec![Rung::Reuse, Rung::Merge];
-        let preferred = self.config.next_page(self.general.account.reserved, padded);
-        let refusal = match self.take_page(storage, GENERAL, preferred, padded, &mut tried, timeline) {
+        if let Some(placed) = self.reuse_any(storage, pool, request, padded, timeline) {
+            return Ok(placed);
+        }
+        let taken = self.table.pools[usize::from(pool)].taken(padded, storage);
+        let refusal = match self.take_page(storage, pool, taken, &mut tried, timeline) {
             Ok((page, size)) => {
-                let found = self.general.grow(page, self.to_units(size), units);
-                return found
-                    .map(|found| placed(found, true, self.to_bytes(found.offset.into())))
+                let (size, units) = (self.to_units(size), self.to_units(taken));
+                let of = &mut self.table.pools[usize::from(pool)];
+                return of
+                    .grow(page, size, units, request.stream, timeline)
+                    .map(|found| Placed { pool, found, taken, grown: true })
                     .ok_or_else(|| self.refused(storage, request, tried, None));
             }
             Err(refusal) => refusal,
         };
-        let fits = self.general.when_fits(units);
-        self.wait_or_refuse(storage, request, padded, refusal, fits, tried)
+        if let Refusal::Driver(error) = &refusal
+            && !error.out_of_memory
+        {
+            return Err(Pressure::Refused(error.clone()));
+        }
+        // Nothing new is to be had: whatever pool has room may serve, one of an earlier layout or of another size too.
+        for other in self.others(pool, request, padded) {
+            if let Some(placed) = self.reuse_any(storage, other, request, padded, timeline) {
+                return Ok(placed);
+            }
+        }
+        if taken > padded {
+            // The pool rounds up to more than there is.
+            return self.climb(storage, request, Table::DEDICATED, padded, timeline);
+        }
+        self.wait_or_refuse(storage, request, pool, padded, refusal, tried)
     }
 
-    /// The rungs after the quick look, for a request that is a page.
-    #[cold]
-    pub(crate) fn grow_whole(
+    /// Memory of a pool that the request's stream may have at once, if there is any.
+    fn reuse_any(
         &mut self,
-        storage: &mut S,
+        storage: &S,
+        pool: u16,
         request: &Request,
         padded: u64,
-        pool: usize,
         timeline: &(impl Timeline + ?Sized),
-    ) -> Result<Placed, Pressure> {
-        if let Some(page) = self.whole(pool).reuse(padded, usize::MAX, request.stream, timeline) {
-            return Ok(Placed { page, offset: 0, node: NONE, grown: false });
-        }
-        let mut tried = alloc::vec![Rung::Reuse];
-        let refusal = match self.take_page(storage, pool, padded, padded, &mut tried, timeline) {
-            Ok((page, _)) => return Ok(Placed { page, offset: 0, node: NONE, grown: true }),
-            Err(refusal) => refusal,
-        };
-        let fits = self.whole(pool).when_fits(padded);
-        self.wait_or_refuse(storage, request, padded, refusal, fits, tried)
+    ) -> Option<Placed> {
+        let units = |bytes| self.to_units(bytes);
+        let of = &self.table.pools[usize::from(pool)];
+        let taken = of.taken(padded, storage);
+        let units = units(taken);
+        let found = self.table.pools[usize::from(pool)].reuse_any(units, taken, request.stream, timeline)?;
+        Some(Placed { pool, found, taken, grown: false })
     }
 
-    /// Takes a page of about `preferred` and at least `least` bytes from the driver, within the budget; returns empty pages where
-    /// that is what it takes.
+    /// The pools other than `pool` in which a request may lie rather than fail. A dedicated one has memory of its own or none.
+    fn others(&self, pool: u16, request: &Request, padded: u64) -> Vec<u16> {
+        let serves = |other: &u16| {
+            let is_dedicated = request.mode == AllocationMode::Dedicated;
+            *other != pool && !is_dedicated && self.table.pools[usize::from(*other)].takes(padded)
+        };
+        self.table.in_order().filter(serves).collect()
+    }
+
+    /// Takes a page of at least `taken` bytes from the driver, within the budget; returns empty pages where that is what it takes.
     fn take_page(
         &mut self,
         storage: &mut S,
-        pool: usize,
-        preferred: u64,
-        least: u64,
+        pool: u16,
+        taken: u64,
         tried: &mut Vec<Rung>,
         timeline: &(impl Timeline + ?Sized),
     ) -> Result<(u32, u64), Refusal> {
-        if self.room() < least {
+        if self.room() < taken {
             tried.extend([Rung::Merge, Rung::Trim]);
             tried.dedup();
-            self.general.merge_done(timeline);
-            self.trim(storage, least - self.room(), timeline);
+            self.table.pools.iter_mut().for_each(|pool| pool.merge_done(timeline));
+            self.trim(storage, taken - self.room(), timeline);
         }
         let room = self.room();
-        if room < least {
+        if room < taken {
             return Err(Refusal::Budget);
         }
-        let most = room.min(storage.max_page());
-        let size = preferred.min(most - most % self.config.alignment).max(least);
+        let share = self.config.share(storage.max_page());
+        let preferred = self.table.pools[usize::from(pool)].next_page(taken, share);
+        if !self.table.pools[usize::from(pool)].is_whole() {
+            // What is free as a whole is too small, or it would serve: requests that get larger and larger leave nothing behind.
+            self.return_free(storage, pool, preferred, timeline);
+        }
+        let most = self.room().min(storage.max_page());
+        let mut size = preferred.min(most - most % self.config.alignment).max(taken);
         tried.push(Rung::Grow);
-        let (page, size) = match storage.allocate(size, KINDS[pool]) {
-            Ok(page) => (page, size),
+        let page = match storage.allocate(size, self.table.pools[usize::from(pool)].kind) {
+            Ok(page) => page,
             Err(error) if !error.out_of_memory => return Err(Refusal::Driver(error)),
             Err(_) => {
                 tried.extend([Rung::Merge, Rung::Trim, Rung::Grow]);
-                self.general.merge_done(timeline);
+                self.table.pools.iter_mut().for_each(|pool| pool.merge_done(timeline));
                 self.trim(storage, u64::MAX, timeline);
-                (storage.allocate(least, KINDS[pool]).map_err(Refusal::Driver)?, least)
+                self.smaller_page(storage, pool, &mut size, taken).map_err(Refusal::Driver)?
             }
         };
-        self.account(pool).page_taken(size);
+        self.reserved += size;
+        self.peak_reserved = self.peak_reserved.max(self.reserved);
+        self.table.pools[usize::from(pool)].account.page_taken(size);
         Ok((self.pages.insert(page, size), size))
+    }
+
+    /// Asks the driver for less and less, so that what it has left is not cut into the smallest pages that do.
+    fn smaller_page(&self, storage: &mut S, pool: u16, size: &mut u64, least: u64) -> Result<S::Page, StorageError> {
+        loop {
+            let error = match storage.allocate(*size, self.table.pools[usize::from(pool)].kind) {
+                Ok(page) => return Ok(page),
+                Err(error) => error,
+            };
+            if *size <= least || !error.out_of_memory {
+                return Err(error);
+            }
+            let quarter = *size / 4;
+            *size = (quarter - quarter % self.config.alignment).max(least);
+        }
     }
 
     /// How many more bytes the budget allows.
     fn room(&self) -> u64 {
-        let reserved = self.accounts().iter().map(|account| account.reserved).sum();
-        self.config.budget.map_or(u64::MAX, |budget| budget.saturating_sub(reserved))
+        self.config.budget.map_or(u64::MAX, |budget| budget.saturating_sub(self.reserved))
     }
 
     /// No page was to be had: what to wait for, or all that is known.
@@ -118,35 +162,51 @@ impl<S: Storage> MemoryPools<S> {
         &self,
         storage: &S,
         request: &Request,
+        pool: u16,
         padded: u64,
         refusal: Refusal,
-        fits: Option<Frontier>,
         tried: Vec<Rung>,
     ) -> Result<Placed, Pressure> {
-        if let Refusal::Driver(error) = &refusal
-            && !error.out_of_memory
-        {
-            return Err(Pressure::Refused(error.clone()));
-        }
-        if let Some(fits) = fits.filter(|frontier| !frontier.is_empty()) {
-            return Err(Pressure::Wait(fits));
-        }
-        let mut frontier = Frontier::new();
-        let returned = self.to_bytes(self.general.when_pages_empty(&mut frontier))
-            + self.dedicated.when_done(&mut frontier)
-            + self.persistent.when_done(&mut frontier);
-        let enough = match &refusal {
-            Refusal::Budget => self.room().saturating_add(returned) >= padded,
-            // The driver doesn't say what it takes: whatever there is may be enough.
-            Refusal::Driver(_) => true,
+        let when_fits = |pool: u16| {
+            let of = &self.table.pools[usize::from(pool)];
+            let taken = of.taken(padded, storage);
+            of.when_fits(self.to_units(taken), taken).filter(|frontier| !frontier.is_empty())
         };
-        if enough && !frontier.is_empty() {
+        let others = self.others(pool, request, padded);
+        if let Some(earliest) = [pool].into_iter().chain(others).filter_map(when_fits).min_by_key(latest) {
+            return Err(Pressure::Wait(earliest));
+        }
+        let taken = self.table.pools[usize::from(pool)].taken(padded, storage);
+        let known = match &refusal {
+            Refusal::Budget => Some(self.room()),
+            Refusal::Driver(_) => storage.driver_free(),
+        };
+        if let Some(frontier) = self.when_enough(taken, known) {
             return Err(Pressure::Wait(frontier));
         }
         Err(match refusal {
             Refusal::Budget => Pressure::OverBudget(self.out_of_memory(storage, request, tried, None)),
             Refusal::Driver(error) => self.refused(storage, request, tried, Some(error)),
         })
+    }
+
+    /// What to wait for, for pages to be returned that make room for so many bytes: the earliest of them. There is `known` room before;
+    /// where the driver does not say what it has, whatever there is may be enough.
+    fn when_enough(&self, taken: u64, known: Option<u64>) -> Option<Frontier> {
+        let mut pages: Vec<(u64, u64, Frontier)> = Vec::new();
+        for pool in &self.table.pools {
+            pool.emptying(self.alignment_log2, |bytes, frontier| pages.push((latest(&frontier), bytes, frontier)));
+        }
+        pages.sort_by_key(|(latest, ..)| *latest);
+        let (mut room, mut until) = (known.unwrap_or(0), Frontier::new());
+        for (_, bytes, frontier) in &pages {
+            if room >= taken && !until.is_empty() {
+                break;
+            }
+            room = room.saturating_add(*bytes);
+            until.join(frontier);
+        }
+        ((room >= taken || known.is_none()) && !until.is_empty()).then_some(until)
     }
 
     fn refused(&self, storage: &S, request: &Request, tried: Vec<Rung>, error: Option<StorageError>) -> Pressure {
@@ -166,7 +226,7 @@ impl<S: Storage> MemoryPools<S> {
             live: usage.live,
             reserved: usage.reserved,
             padding: usage.padding,
-            largest_free: self.to_bytes(self.general.largest().0.into()),
+            largest_free: self.largest_free(),
             budget: self.config.budget,
             driver_free: storage.driver_free(),
             tried,
@@ -174,41 +234,37 @@ impl<S: Storage> MemoryPools<S> {
         })
     }
 
-    /// Returns free pages until `enough` bytes are: first those that serve only one size, then empty pages of the general pool.
+    /// The largest block that is free now, in any pool.
+    fn largest_free(&self) -> u64 {
+        self.table.pools.iter().map(|pool| pool.largest(self.alignment_log2).0).max().unwrap_or(0)
+    }
+
+    /// Returns free pages until `enough` bytes are: first those that serve only one size, then those of earlier layouts, then those of
+    /// the layout, the last pool's first.
     pub(crate) fn trim(&mut self, storage: &mut S, enough: u64, timeline: &(impl Timeline + ?Sized)) {
+        let mut order: Vec<u16> = self.table.in_order().collect();
+        order.reverse();
+        order.sort_by_key(|pool| !self.table.pools[usize::from(*pool)].is_whole());
         let mut returned = 0;
-        for pool in [DEDICATED, PERSISTENT] {
-            returned += self.return_done(storage, pool, enough - returned.min(enough), timeline);
-        }
-        while returned < enough
-            && let Some(page) = self.general.take_free_page()
-        {
-            returned += self.return_page(storage, page, GENERAL);
+        for pool in order {
+            returned += self.return_free(storage, pool, enough.saturating_sub(returned), timeline);
         }
     }
 
-    /// Returns freed whole pages whose last use is done until `enough` bytes are; the bytes.
-    pub(crate) fn return_done(
+    /// Returns pages of a pool that are free as a whole until `enough` bytes are; the bytes.
+    pub(crate) fn return_free(
         &mut self,
         storage: &mut S,
-        pool: usize,
+        pool: u16,
         enough: u64,
         timeline: &(impl Timeline + ?Sized),
     ) -> u64 {
         let (mut returned, mut from) = (0, 0);
         while returned < enough
-            && let Some(page) = self.whole(pool).take_done(&mut from, timeline)
+            && let Some(page) = self.table.pools[usize::from(pool)].take_free_page(&mut from, timeline)
         {
             returned += self.return_page(storage, page, pool);
         }
         returned
-    }
-
-    /// Returns a page to the driver; its size.
-    pub(crate) fn return_page(&mut self, storage: &mut S, page: u32, pool: usize) -> u64 {
-        let Some((page, size)) = self.pages.remove(page) else { return 0 };
-        self.account(pool).page_returned(size);
-        storage.release(page);
-        size
     }
 }

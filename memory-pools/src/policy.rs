@@ -1,19 +1,23 @@
-//! The choices: how large pages are, and what gets a page of its own.
+//! The choices: how the pools are set up, and how large the next page is.
 
-use crate::placer::Placer;
+use crate::placer::MAX_SPAN;
 use crate::storage::Storage;
+use trunnion_runtime_core::pool_layout::{Placement, PoolDescription, PoolLayout};
 
-/// How the pools are set up. Values that contradict each other are brought into line by
-/// [`MemoryPools::new`](crate::MemoryPools::new): alignment is rounded up to a power of two, page sizes down to multiples of it, and
-/// `page_size_max` is at least `page_size_min`.
+/// A page is at most this part of what there is to have, unless a request needs more: else the first page of a small device would be
+/// all of it, and nothing would be left for whatever needs a page of its own.
+const SHARE: u64 = 8;
+/// The largest step in which the sizes of exclusive pages grow.
+const STEP: u64 = 1 << 30;
+
+/// How the pools are set up. An alignment that is no power of two is rounded up to one by
+/// [`MemoryPools::new`](crate::MemoryPools::new).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolsConfig {
     /// The most bytes all pools together may take from the driver.
     pub budget: Option<u64>,
-    /// The first page's size, in bytes.
-    pub page_size_min: u64,
-    /// The largest page's size, in bytes. A larger request gets a driver allocation of its own.
-    pub page_size_max: u64,
+    /// Which pools there are and how their pages grow.
+    pub layout: PoolLayout,
     /// The most bytes one allocation may have.
     pub max_allocation: u64,
     /// What offsets are multiples of, and sizes are rounded up to, in bytes.
@@ -21,15 +25,9 @@ pub struct PoolsConfig {
 }
 
 impl Default for PoolsConfig {
-    /// Pages of 2 MiB to 512 MiB, alignment 256, no budget, no limit.
+    /// The adaptive layout, alignment 256, no budget, no limit.
     fn default() -> Self {
-        Self {
-            budget: None,
-            page_size_min: 2 << 20,
-            page_size_max: 512 << 20,
-            max_allocation: u64::MAX,
-            alignment: 256,
-        }
+        Self { budget: None, layout: PoolLayout::adaptive(), max_allocation: u64::MAX, alignment: 256 }
     }
 }
 
@@ -40,53 +38,134 @@ impl PoolsConfig {
     }
 
     pub(crate) fn in_line(self) -> Self {
-        // A page must be countable in units of the alignment, and a limit that is no multiple of it is rounded down.
-        let alignment = self.alignment.clamp(1, 1 << 31).next_power_of_two();
-        let down = |bytes: u64| bytes - bytes % alignment;
-        let longest = alignment * u64::from(Placer::MAX_SPAN);
-        let page_size_min = down(self.page_size_min).clamp(alignment, longest);
-        let page_size_max = down(self.page_size_max).clamp(page_size_min, longest);
-        Self { alignment, page_size_min, page_size_max, ..self }
+        Self { alignment: self.alignment.clamp(1, 1 << 31).next_power_of_two(), ..self }
     }
 
     /// The size with padding, or `None` when it is more than can be counted.
+    #[inline(always)]
     pub(crate) fn padded(&self, size: u64) -> Option<u64> {
         Some(size.max(1).checked_add(self.alignment - 1)? & !(self.alignment - 1))
     }
 
-    /// Whether a request, with padding, is placed inside a page.
-    pub(crate) fn is_placed(&self, padded: u64) -> bool {
-        padded <= self.page_size_max
+    /// The largest page that is taken without need, of a driver that gives at most `max_page` at once.
+    pub(crate) fn share(&self, max_page: u64) -> u64 {
+        self.budget.unwrap_or(u64::MAX).min(max_page) / SHARE
+    }
+}
+
+/// The sizes of a description in bytes this device can count: multiples of its alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    placement: Placement,
+    alignment: u64,
+    first: u64,
+    largest: u64,
+    growth: u64,
+    /// The largest request, with padding.
+    pub(crate) takes: u64,
+}
+
+impl Sizes {
+    pub(crate) fn new(description: &PoolDescription, alignment: u64) -> Self {
+        let down = |bytes: u64| bytes - bytes % alignment;
+        // What is placed must be countable in units of the alignment.
+        let longest = match description.placement {
+            Placement::Exclusive => down(u64::MAX),
+            _ => alignment * u64::from(MAX_SPAN),
+        };
+        let up = |bytes: u64| bytes.checked_next_multiple_of(alignment).unwrap_or(longest).min(longest);
+        let first = up(description.pages.first);
+        let largest = down(description.pages.largest).clamp(first, longest);
+        let takes = up(description.largest_request()).min(largest);
+        let growth = description.pages.growth.into();
+        Self { placement: description.placement, alignment, first, largest, growth, takes }
     }
 
-    /// The size of the next page. Pages grow with the pool, an eighth of it at a time, so that their number grows with the
-    /// logarithm of its size while at most about an eighth is taken ahead of need.
-    pub(crate) fn next_page(&self, reserved: u64, padded: u64) -> u64 {
-        let eighth = reserved / 8;
-        let grown = (eighth - eighth % self.page_size_min).clamp(self.page_size_min, self.page_size_max);
-        (grown - grown % self.alignment).max(padded)
+    /// What a request, with padding, takes up. Not above `max_page` unless the request is.
+    pub(crate) fn taken(&self, padded: u64, max_page: u64) -> u64 {
+        match self.placement {
+            Placement::Slabs => self.takes,
+            Placement::Exclusive => {
+                let step = (1u64 << padded.max(1).ilog2()) / 8;
+                let rounded = padded.checked_next_multiple_of(step.clamp(self.alignment, STEP.max(self.alignment)));
+                let rounded = rounded.unwrap_or(padded).max(self.first);
+                rounded.min(self.largest).min(max_page - max_page % self.alignment).max(padded)
+            }
+            _ => padded,
+        }
+    }
+
+    /// The size of the next page of a pool that holds `reserved` bytes, where no page is above `share` without need.
+    pub(crate) fn next_page(&self, reserved: u64, taken: u64, share: u64) -> u64 {
+        if self.placement == Placement::Exclusive {
+            return taken;
+        }
+        let grown = (u128::from(reserved) * u128::from(self.growth) / 100).min(u128::from(self.largest)) as u64;
+        let grown = (grown - grown % self.first).clamp(self.first, self.largest).min(share).max(taken);
+        // A slot that is cut off at the end of a page would be lost.
+        let unit = if self.placement == Placement::Slabs { self.takes } else { self.alignment };
+        grown - grown % unit
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trunnion_runtime_core::pool_layout::PageSizes;
+
+    const MIB: u64 = 1 << 20;
+
+    fn sizes(placement: Placement, pages: PageSizes) -> Sizes {
+        Sizes::new(&PoolDescription::new("a", placement, pages), 256)
+    }
 
     #[test]
-    fn a_contradictory_configuration_is_brought_into_line() {
-        let config =
-            PoolsConfig { alignment: 100, page_size_min: 5000, page_size_max: 10, ..PoolsConfig::default() }.in_line();
-        assert_eq!((config.alignment, config.page_size_min, config.page_size_max), (128, 4992, 4992));
-        let zero = PoolsConfig { alignment: 0, page_size_min: 0, page_size_max: 0, ..PoolsConfig::default() }.in_line();
-        assert_eq!((zero.alignment, zero.page_size_min, zero.page_size_max), (1, 1, 1));
+    fn alignment_is_a_power_of_two_and_sizes_are_multiples_of_it() {
+        let config = PoolsConfig { alignment: 100, ..PoolsConfig::default() }.in_line();
+        assert_eq!((config.alignment, config.padded(1), config.padded(129)), (128, Some(128), Some(256)));
+        assert_eq!(PoolsConfig { alignment: 0, ..PoolsConfig::default() }.in_line().alignment, 1);
+        let odd = sizes(Placement::Fit, PageSizes::growing(5000, 9999, 10));
+        assert_eq!((odd.first, odd.largest, odd.takes), (5120, 9984, 9984));
+        let below = sizes(Placement::Fit, PageSizes::fixed(100));
+        assert_eq!((below.first, below.largest, below.takes), (256, 256, 256));
+        let vast = sizes(Placement::Fit, PageSizes::fixed(u64::MAX));
+        assert_eq!(vast.largest, 256 * u64::from(u32::MAX));
     }
 
     #[test]
     fn pages_grow_with_the_pool_and_stop_at_the_largest() {
-        let config = PoolsConfig::default().in_line();
-        assert_eq!(config.next_page(0, 256), 2 << 20);
-        assert_eq!(config.next_page(0, 10 << 20), 10 << 20, "a request is never cut");
-        assert_eq!(config.next_page(1 << 30, 256), 128 << 20);
-        assert_eq!(config.next_page(1 << 40, 256), 512 << 20);
+        let sizes = sizes(Placement::Fit, PageSizes::growing(2 * MIB, 512 * MIB, 12));
+        let next = |reserved, taken| sizes.next_page(reserved, taken, u64::MAX);
+        assert_eq!(next(0, 256), 2 * MIB);
+        assert_eq!(next(0, 10 * MIB), 10 * MIB, "a request is never cut");
+        assert_eq!(next(1 << 30, 256), 122 * MIB);
+        assert_eq!(next(u64::MAX, 256), 512 * MIB);
+    }
+
+    #[test]
+    fn a_page_is_no_more_than_an_eighth_of_what_there_is_unless_a_request_needs_it() {
+        let config = PoolsConfig { budget: Some(MIB), ..PoolsConfig::default() };
+        let share = config.share(64 * MIB);
+        assert_eq!((share, PoolsConfig::default().share(64 * MIB)), (MIB / 8, 8 * MIB));
+        let sizes = sizes(Placement::Fit, PageSizes::fixed(2 * MIB));
+        assert_eq!((sizes.next_page(0, 256, share), sizes.next_page(0, MIB, share)), (MIB / 8, MIB));
+    }
+
+    #[test]
+    fn a_page_of_slabs_has_whole_slots() {
+        let slabs = Sizes::new(&PoolDescription::slabs("a", 700, PageSizes::fixed(4096)), 256);
+        assert_eq!((slabs.taken(256, MIB), slabs.next_page(0, 768, MIB), slabs.next_page(0, 768, 0)), (768, 3840, 768));
+    }
+
+    #[test]
+    fn exclusive_pages_are_rounded_up_by_at_most_an_eighth() {
+        let exclusive = sizes(Placement::Exclusive, PageSizes::growing(1, u64::MAX, 0));
+        for padded in [256, 1024, 4864, 5000 * 256, 513 * MIB, 100 << 30, 255 << 40] {
+            let taken = exclusive.taken(padded, u64::MAX);
+            assert!(taken >= padded && taken - padded <= (padded / 8).max(256) && taken.is_multiple_of(256));
+            assert_eq!((exclusive.taken(taken, u64::MAX), exclusive.next_page(0, taken, 0)), (taken, taken));
+        }
+        assert_eq!(exclusive.taken(1000 * 1024, 1001 * 1024), 1001 * 1024, "not above the largest page");
+        assert_eq!(sizes(Placement::Exclusive, PageSizes::fixed(MIB)).taken(256, 64 * MIB), MIB);
     }
 }

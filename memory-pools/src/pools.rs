@@ -1,28 +1,22 @@
 //! The pools of a device as one: requests in, places out.
 
-use crate::account::{Account, Tally, stream_report};
-use crate::general::General;
+use crate::general::Found;
+use crate::layouts::Table;
 use crate::pages::{PageId, Pages};
 use crate::placer::NONE;
 use crate::policy::PoolsConfig;
+use crate::pool::{Keeping, Placing};
 use crate::pressure::Pressure;
 use crate::storage::Storage;
 use crate::streams::Streams;
-use crate::whole::Whole;
 use alloc::vec::Vec;
 use core::fmt;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
-use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, PoolKind, ReportScope};
+use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::timeline::{Frontier, Timeline};
 
-/// The pools in the order a request meets them; a pool's number is its position.
-pub(crate) const KINDS: [PoolKind; 3] = [PoolKind::General, PoolKind::Dedicated, PoolKind::Persistent];
-pub(crate) const GENERAL: usize = 0;
-pub(crate) const DEDICATED: usize = 1;
-pub(crate) const PERSISTENT: usize = 2;
-
-/// How many freed pages of a request's size a whole-page pool looks at before it asks the driver.
+/// How many pages of layouts that were replaced are looked at together.
 const LOOKS: usize = 8;
 
 /// A request for memory.
@@ -66,22 +60,24 @@ pub(crate) struct Slot {
     page: u32,
     offset: u64,
     size: u64,
-    /// The general pool's block.
+    /// What the pool knows it by, where it lies inside a page.
     node: u32,
     /// Whose bytes they are, in `Streams`.
     owner: u32,
     padding: u32,
-    pool: u8,
+    pool: u16,
 }
 
 const VACANT: Slot = Slot { generation: 0, page: NONE, offset: 0, size: 0, node: NONE, owner: 0, padding: 0, pool: 0 };
 
-/// Where a request was placed: by the general pool with its block, elsewhere with none.
+/// Where a request was placed.
 #[derive(Clone, Copy)]
 pub(crate) struct Placed {
-    pub(crate) page: u32,
-    pub(crate) offset: u64,
-    pub(crate) node: u32,
+    pub(crate) pool: u16,
+    pub(crate) found: Found,
+    /// What it takes up of the pool, in bytes.
+    pub(crate) taken: u64,
+    /// Whether a page was taken for it.
     pub(crate) grown: bool,
 }
 
@@ -96,13 +92,16 @@ pub(crate) struct Placed {
 /// Equivalent to: `cudaMemPool_t` with its opportunistic and event-dependent reuse policies; `gpu-allocator` or VMA, with an order over streams.
 pub struct MemoryPools<S: Storage> {
     pub(crate) config: PoolsConfig,
-    alignment_log2: u32,
+    pub(crate) alignment_log2: u32,
     slots: Vec<Slot>,
     pub(crate) pages: Pages<S::Page>,
-    streams: Streams,
-    pub(crate) general: General,
-    pub(crate) dedicated: Whole,
-    pub(crate) persistent: Whole,
+    pub(crate) streams: Streams,
+    pub(crate) table: Table,
+    /// The bytes taken from the driver, and the most there were at once.
+    pub(crate) reserved: u64,
+    pub(crate) peak_reserved: u64,
+    /// Whether there may be pages that are kept for nobody.
+    pub(crate) unsettled: bool,
 }
 
 impl<S: Storage> fmt::Debug for MemoryPools<S> {
@@ -115,19 +114,21 @@ impl<S: Storage> MemoryPools<S> {
     /// Pools that hold nothing yet. [`PoolsConfig::fitting`] makes a configuration for a storage.
     pub fn new(config: PoolsConfig) -> Self {
         let config = config.in_line();
+        let table = Table::new(&config.layout, config.alignment);
         Self {
             alignment_log2: config.alignment.trailing_zeros(),
             config,
             slots: Vec::new(),
             pages: Pages::new(),
-            streams: Streams::new(),
-            general: General::new(),
-            dedicated: Whole::new(),
-            persistent: Whole::new(),
+            streams: Streams::new(table.len()),
+            table,
+            reserved: 0,
+            peak_reserved: 0,
+            unsettled: false,
         }
     }
 
-    /// The configuration, brought into line.
+    /// The configuration, brought into line, with the layout that is installed.
     pub fn config(&self) -> &PoolsConfig {
         &self.config
     }
@@ -166,65 +167,63 @@ impl<S: Storage> MemoryPools<S> {
             Some(padded) if request.size <= limit && padded <= storage.max_page() => padded,
             _ => return Err(Pressure::TooLarge { requested: request.size, limit }),
         };
-        if let Some(page) = self.dedicated.take_done_in_turn(timeline) {
-            self.return_page(storage, page, DEDICATED);
+        if self.unsettled {
+            self.settle_in_turn(storage, timeline);
         }
-        let (pool, placed) = match request.mode {
-            AllocationMode::Persistent => {
-                (PERSISTENT, self.reserve_whole(storage, request, padded, PERSISTENT, timeline)?)
-            }
-            AllocationMode::Auto if self.config.is_placed(padded) => {
-                (GENERAL, self.reserve_placed(storage, request, padded, timeline)?)
-            }
-            _ => (DEDICATED, self.reserve_whole(storage, request, padded, DEDICATED, timeline)?),
+        let pool = match request.mode {
+            AllocationMode::Auto => self.table.route(padded),
+            AllocationMode::Persistent => Table::PERSISTENT,
+            _ => Table::DEDICATED,
         };
-        self.account(pool).served(request.size, padded, placed.grown);
-        self.slots[index] = Slot {
-            generation: request.memory.generation,
-            page: placed.page,
-            offset: placed.offset,
-            size: request.size,
-            node: placed.node,
-            owner: self.streams.add(request.stream, pool, request.size, padded),
-            padding: (padded - request.size) as u32,
-            pool: pool as u8,
+        // A request inside a page is at most a page, and that is counted in `u32` units.
+        let units = (padded >> self.alignment_log2) as u32;
+        let of = &mut self.table.pools[usize::from(pool)];
+        let placed = match &mut of.placing {
+            Placing::Fit(general) => general.reuse(units, request.stream, timeline),
+            _ => None,
         };
+        match placed {
+            Some(found) => self.record(request, &Placed { pool, found, taken: padded, grown: false }),
+            None => {
+                let placed = self.reserve_otherwise(storage, request, pool, padded, timeline)?;
+                self.record(request, &placed);
+            }
+        }
         Ok(())
     }
 
-    #[inline]
-    fn reserve_placed(
+    /// A request that is not served by the quick look into a pool of any sizes.
+    #[inline(never)]
+    fn reserve_otherwise(
         &mut self,
         storage: &mut S,
         request: &Request,
+        pool: u16,
         padded: u64,
         timeline: &(impl Timeline + ?Sized),
     ) -> Result<Placed, Pressure> {
-        // A placed request is at most a page, and a page is counted in `u32` units.
-        let units = (padded >> self.alignment_log2) as u32;
-        match self.general.reuse(units, request.stream, timeline) {
-            Some(found) => Ok(Placed {
-                page: found.page,
-                offset: u64::from(found.offset) << self.alignment_log2,
-                node: found.node,
-                grown: false,
-            }),
-            None => self.grow_placed(storage, request, padded, units, timeline),
+        let of = &mut self.table.pools[usize::from(pool)];
+        let taken = of.taken(padded, storage);
+        match of.reuse((taken >> self.alignment_log2) as u32, taken, request.stream, timeline) {
+            Some(found) => Ok(Placed { pool, found, taken, grown: false }),
+            None => self.climb(storage, request, pool, padded, timeline),
         }
     }
 
-    fn reserve_whole(
-        &mut self,
-        storage: &mut S,
-        request: &Request,
-        padded: u64,
-        pool: usize,
-        timeline: &(impl Timeline + ?Sized),
-    ) -> Result<Placed, Pressure> {
-        match self.whole(pool).reuse(padded, LOOKS, request.stream, timeline) {
-            Some(page) => Ok(Placed { page, offset: 0, node: NONE, grown: false }),
-            None => self.grow_whole(storage, request, padded, pool, timeline),
-        }
+    #[inline(always)]
+    fn record(&mut self, request: &Request, placed: &Placed) {
+        let &Placed { pool, found, taken, grown } = placed;
+        self.table.pools[usize::from(pool)].account.served(request.size, taken, grown);
+        self.slots[request.memory.index as usize] = Slot {
+            generation: request.memory.generation,
+            page: found.page,
+            offset: u64::from(found.offset) << self.alignment_log2,
+            size: request.size,
+            node: found.node,
+            owner: self.streams.add(request.stream, usize::from(pool), request.size, taken),
+            padding: (taken - request.size) as u32,
+            pool,
+        };
     }
 
     /// Frees an allocation, whose last uses are `frontier`; a tenant comes after them.
@@ -234,7 +233,8 @@ impl<S: Storage> MemoryPools<S> {
     /// write at its point, of which later uses on other streams come after; then an allocation that was never used has that
     /// point as its frontier.
     ///
-    /// False when `memory` holds nothing, as after a request that failed. Takes constant time; a dedicated allocation whose uses are done goes back to the driver at once.
+    /// False when `memory` holds nothing, as after a request that failed. Takes constant time; a dedicated allocation whose uses are done
+    /// goes back to the driver at once, and so does a page of a layout that was replaced with the last allocation in it.
     pub fn free(
         &mut self,
         storage: &mut S,
@@ -248,17 +248,35 @@ impl<S: Storage> MemoryPools<S> {
         }
         let Slot { page, size, node, owner, padding, pool, .. } = *slot;
         slot.page = NONE;
-        let (pool, padded) = (usize::from(pool), size + u64::from(padding));
-        self.account(pool).held.subtract(size, padded);
-        self.streams.subtract(owner, pool, size, padded);
-        match pool {
-            GENERAL => self.general.free(node, frontier, timeline),
-            DEDICATED if frontier.is_done(timeline) => {
-                self.return_page(storage, page, DEDICATED);
-            }
-            pool => self.whole(pool).put(page, padded, frontier),
+        let taken = size + u64::from(padding);
+        let of = &mut self.table.pools[usize::from(pool)];
+        of.account.held.subtract(size, taken);
+        self.streams.subtract(owner, usize::from(pool), size, taken);
+        match &mut of.placing {
+            Placing::Fit(general) if of.keeping == Keeping::Kept => general.free(node, frontier, timeline),
+            _ => self.free_otherwise(storage, pool, node, page, taken, frontier, timeline),
         }
         true
+    }
+
+    /// Frees what does not lie in a pool of any sizes, or lies in one whose pages are to be returned.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "what a slot holds, taken apart")]
+    fn free_otherwise(
+        &mut self,
+        storage: &mut S,
+        pool: u16,
+        node: u32,
+        page: u32,
+        taken: u64,
+        frontier: Frontier,
+        timeline: &(impl Timeline + ?Sized),
+    ) {
+        let of = &mut self.table.pools[usize::from(pool)];
+        match of.free(node, page, taken, frontier, timeline) {
+            Some(page) => _ = self.return_page(storage, page, pool),
+            None => self.unsettled |= of.keeping != Keeping::Kept,
+        }
     }
 
     /// Where an allocation is; `None` when `memory` holds nothing. Takes constant time.
@@ -273,24 +291,34 @@ impl<S: Storage> MemoryPools<S> {
         Some(Place { page, page_id, offset: slot.offset, size: slot.size })
     }
 
-    /// Merges every freed block whose last use is done, and returns dedicated allocations whose last use is. Takes time with the number
-    /// of freed blocks that are unfinished.
+    /// Merges every freed block whose last use is done, and returns the pages that are kept for nobody: dedicated allocations, and pages
+    /// of a layout that was replaced. Takes time with the number of freed blocks that are unfinished.
     pub fn merge_done(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
-        self.general.merge_done(timeline);
-        self.return_done(storage, DEDICATED, u64::MAX, timeline);
+        self.table.pools.iter_mut().for_each(|pool| pool.merge_done(timeline));
+        for pool in 0..self.table.len() as u16 {
+            if self.table.pools[usize::from(pool)].keeping != Keeping::Kept {
+                self.return_free(storage, pool, u64::MAX, timeline);
+            }
+        }
     }
 
-    /// Returns dedicated allocations that were freed and whose last use is done. Costs nothing where none waits for that.
+    /// Returns dedicated allocations that were freed and whose last use is done, and looks at a few pages of a layout that was replaced.
+    /// Costs nothing where there is neither.
     pub fn return_dedicated(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
-        if self.dedicated.holds_freed() {
-            self.return_done(storage, DEDICATED, u64::MAX, timeline);
+        if self.table.dedicated_waits() {
+            self.return_free(storage, Table::DEDICATED, u64::MAX, timeline);
+        }
+        for _ in 0..LOOKS {
+            if !self.settle_retired(storage, timeline) {
+                break;
+            }
         }
     }
 
     /// Returns to the driver every page that holds nothing live and nothing unfinished, persistent ones that were freed included.
     /// Calling it again without anything between changes nothing.
     pub fn cleanup(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
-        self.general.merge_done(timeline);
+        self.table.pools.iter_mut().for_each(|pool| pool.merge_done(timeline));
         self.trim(storage, u64::MAX, timeline);
     }
 
@@ -302,67 +330,42 @@ impl<S: Storage> MemoryPools<S> {
             }
         }
         self.slots.fill(VACANT);
-        self.streams = Streams::new();
-        self.general.clear();
-        self.dedicated.clear();
-        self.persistent.clear();
-        for pool in 0..KINDS.len() {
-            self.account(pool).emptied();
-        }
+        self.table.clear(self.config.alignment);
+        self.streams = Streams::new(self.table.len());
+        self.reserved = 0;
     }
 
-    /// The few numbers that are asked for often. Takes constant time.
+    /// The few numbers that are asked for often. Takes time with the number of pools only.
     pub fn usage(&self) -> MemoryUsage {
         let mut usage = MemoryUsage::default();
-        for account in self.accounts() {
-            usage.allocations += account.held.allocations;
-            usage.live += account.held.live;
-            usage.padding += account.held.padding;
-            usage.reserved += account.reserved;
+        for pool in &self.table.pools {
+            usage.allocations += pool.account.held.allocations;
+            usage.live += pool.account.held.live;
+            usage.padding += pool.account.held.padding;
+            usage.reserved += pool.account.reserved;
         }
         usage
     }
 
-    /// A report of every pool: general, dedicated, persistent. For one stream it has what that stream allocated and is live, and
-    /// `reserved` is what that takes up.
+    /// A report of every pool: those of the layout in the order in which a request is offered to them, dedicated, persistent, and then
+    /// those of earlier layouts that hold pages yet. For one stream it has what that stream allocated and is live, and `reserved` is what
+    /// that takes up.
     pub fn report(&self, scope: ReportScope) -> MemoryReport {
-        let pools = match scope {
+        let order = self.table.in_order();
+        let (pools, peak_reserved) = match scope {
             ReportScope::Stream(stream) => {
-                let tally = |pool| -> Tally { self.streams.get(stream, pool) };
-                KINDS.iter().enumerate().map(|(pool, kind)| stream_report(*kind, tally(pool))).collect()
+                let of = |pool: u16| {
+                    let known = &self.table.pools[usize::from(pool)];
+                    self.streams.get(stream, usize::from(pool)).report(known.name(), known.kind)
+                };
+                (order.map(of).collect(), 0)
             }
             _ => {
-                let largest = [
-                    u64::from(self.general.largest().1) << self.alignment_log2,
-                    self.dedicated.largest(),
-                    self.persistent.largest(),
-                ];
-                let accounts = KINDS.iter().zip(self.accounts()).zip(largest);
-                accounts.map(|((kind, account), largest)| account.report(*kind, largest)).collect()
+                let of = |pool: u16| self.table.pools[usize::from(pool)].report(self.alignment_log2);
+                (order.map(of).collect(), self.peak_reserved)
             }
         };
-        MemoryReport { pools, budget: self.config.budget }
-    }
-
-    pub(crate) fn accounts(&self) -> [&Account; KINDS.len()] {
-        [&self.general.account, &self.dedicated.account, &self.persistent.account]
-    }
-
-    #[inline]
-    pub(crate) fn account(&mut self, pool: usize) -> &mut Account {
-        match pool {
-            GENERAL => &mut self.general.account,
-            pool => &mut self.whole(pool).account,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn whole(&mut self, pool: usize) -> &mut Whole {
-        if pool == PERSISTENT { &mut self.persistent } else { &mut self.dedicated }
-    }
-
-    pub(crate) fn to_bytes(&self, units: u64) -> u64 {
-        units << self.alignment_log2
+        MemoryReport { pools, budget: self.config.budget, peak_reserved }
     }
 
     pub(crate) fn to_units(&self, bytes: u64) -> u32 {

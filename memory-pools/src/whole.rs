@@ -1,6 +1,5 @@
-//! Pools whose allocations are whole pages: dedicated ones, and persistent ones.
+//! Pools whose allocations are whole pages: dedicated, persistent and exclusive ones.
 
-use crate::account::Account;
 use crate::placer::NONE;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
@@ -23,12 +22,11 @@ pub(crate) struct Whole {
     vacant: Vec<u32>,
     of_size: HashMap<u64, u32>,
     turn: usize,
-    pub(crate) account: Account,
 }
 
 impl Whole {
     pub(crate) fn new() -> Self {
-        Self { freed: Vec::new(), vacant: Vec::new(), of_size: HashMap::new(), turn: 0, account: Account::default() }
+        Self { freed: Vec::new(), vacant: Vec::new(), of_size: HashMap::new(), turn: 0 }
     }
 
     /// A freed page of exactly this size that `stream` may have at once, among the first `looks` of that size.
@@ -116,15 +114,10 @@ impl Whole {
         None
     }
 
-    /// The bytes of all freed pages; what they wait for is added to `frontier`.
-    pub(crate) fn when_done(&self, frontier: &mut Frontier) -> u64 {
+    /// The freed pages: their bytes, and what is to be done before they may be returned.
+    pub(crate) fn emptying(&self, mut each: impl FnMut(u64, Frontier)) {
         let freed = self.freed.iter().filter(|entry| entry.page != NONE);
-        freed
-            .map(|entry| {
-                frontier.join(&entry.frontier);
-                entry.size
-            })
-            .sum()
+        freed.for_each(|entry| each(entry.size, entry.frontier.clone()));
     }
 
     /// What the earliest freed page of exactly this size waits for.
@@ -136,10 +129,5 @@ impl Whole {
     /// The largest freed page, in bytes.
     pub(crate) fn largest(&self) -> u64 {
         self.of_size.keys().copied().max().unwrap_or(0)
-    }
-
-    /// Forgets everything but the counters.
-    pub(crate) fn clear(&mut self) {
-        *self = Self { account: self.account, ..Self::new() };
     }
 }

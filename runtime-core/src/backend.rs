@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::id::BackendName;
+use crate::pool_layout::PoolLayout;
 use crate::properties::DeviceInfo;
 use crate::server::Opened;
 use alloc::collections::BTreeMap;
@@ -32,6 +33,8 @@ pub trait Backend: Send + Sync + 'static {
 pub struct OpenSettings {
     /// The most bytes of device memory to take.
     pub memory_budget: Option<u64>,
+    /// The pools the device begins with.
+    pub memory_pools: PoolLayout,
     /// Where compiled kernels are kept; nowhere if `None`.
     pub kernel_cache: Option<String>,
     /// Options of the backend's own, as name and value. An unknown one is an error that lists what is valid.

@@ -241,6 +241,12 @@ pub enum Error {
         /// The largest allocation.
         limit: u64,
     },
+    /// Pools of memory that contradict themselves, or that this device cannot have.
+    #[error("invalid layout of memory pools: {why}")]
+    InvalidLayout {
+        /// The pool, the value and the limit.
+        why: String,
+    },
     /// A handle whose memory is gone: its device was shut down.
     #[error("{memory} is gone, the device was shut down")]
     StaleHandle {

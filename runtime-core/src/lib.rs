@@ -13,6 +13,7 @@ pub mod error;
 pub mod failure;
 pub mod id;
 pub mod layout;
+pub mod pool_layout;
 pub mod report;
 pub mod sync;
 pub mod timeline;

@@ -1,6 +1,8 @@
 //! What a device says about its memory.
 
-use alloc::string::String;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -15,7 +17,8 @@ pub enum ReportScope {
     Stream(crate::id::StreamId),
 }
 
-/// The memory of a device, pool by pool in the order a request meets them. For each pool, and so in sum,
+/// The memory of a device, pool by pool: those of the layout in the order in which a request is offered to them, then dedicated and
+/// persistent allocations, then pools of earlier layouts that hold pages yet. For each pool, and so in sum,
 /// `reserved = live + padding + free`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -24,6 +27,9 @@ pub struct MemoryReport {
     pub pools: Vec<PoolReport>,
     /// The budget in bytes, where one is set.
     pub budget: Option<u64>,
+    /// The most bytes that were reserved at once in all pools together; 0 in the report of a stream. The pools' peaks need not be of
+    /// the same moment, and a pool whose layout was replaced takes its own along when its last page is returned.
+    pub peak_reserved: u64,
 }
 
 /// One pool.
@@ -56,6 +62,22 @@ pub struct PoolReport {
     pub reused: u64,
     /// Requests for which the pool took a page from the driver.
     pub grown: u64,
+    /// Whether the pool's layout was replaced: it takes no page any more, and is gone with its last.
+    pub retired: bool,
+}
+
+impl PoolReport {
+    /// How scattered the free bytes are: 1 − the largest free block over all free bytes. 0 where they are one block, or none; near 1
+    /// where there are many and each is small beside their sum. Blocks in different pages count as scattered, since none spans two.
+    ///
+    /// ```
+    /// use trunnion_runtime_core::report::PoolReport;
+    /// let pool = PoolReport { free: 1000, largest_free: 250, ..PoolReport::default() };
+    /// assert_eq!(pool.fragmentation(), 0.75);
+    /// ```
+    pub fn fragmentation(&self) -> f64 {
+        if self.free == 0 { 0.0 } else { 1.0 - self.largest_free.min(self.free) as f64 / self.free as f64 }
+    }
 }
 
 /// What a pool serves.
@@ -70,6 +92,12 @@ pub enum PoolKind {
     Persistent,
     /// Allocations that each have a driver allocation of their own.
     Dedicated,
+    /// Small allocations, each in a slot of one size.
+    Slabs,
+    /// Allocations that die together, one after the other in a page.
+    Linear,
+    /// Allocations that each have a page, which is kept for others of about the size.
+    Exclusive,
 }
 
 impl fmt::Display for PoolKind {
@@ -78,6 +106,9 @@ impl fmt::Display for PoolKind {
             Self::General => "general",
             Self::Persistent => "persistent",
             Self::Dedicated => "dedicated",
+            Self::Slabs => "slabs",
+            Self::Linear => "linear",
+            Self::Exclusive => "exclusive",
         })
     }
 }
@@ -97,7 +128,8 @@ pub struct MemoryUsage {
 }
 
 impl MemoryReport {
-    /// The pools' sums: peaks add up to at least the device's peak, and the largest free block is the largest of all pools.
+    /// The pools' sums. `peak_live` is the sum of the pools' peaks, so at least the device's; `peak_reserved` is the device's; the largest
+    /// free block is the largest of all pools.
     pub fn total(&self) -> PoolReport {
         let mut total = PoolReport { name: "total".into(), ..PoolReport::default() };
         for pool in &self.pools {
@@ -109,10 +141,10 @@ impl MemoryReport {
             total.largest_free = total.largest_free.max(pool.largest_free);
             total.pages += pool.pages;
             total.peak_live += pool.peak_live;
-            total.peak_reserved += pool.peak_reserved;
             total.reused += pool.reused;
             total.grown += pool.grown;
         }
+        total.peak_reserved = self.peak_reserved.max(total.reserved);
         total
     }
 
@@ -128,12 +160,10 @@ impl MemoryReport {
     }
 }
 
-/// A table, a row a pool and one for the sums.
+/// A table: a row a pool, one for the sums, and a line for the budget.
 impl fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<12} {:<10} {:>6} {:>11} {:>11} {:>11} {:>11} {:>11} {:>5} {:>11} {:>9} {:>6}",
+        let head = [
             "pool",
             "kind",
             "allocs",
@@ -142,29 +172,35 @@ impl fmt::Display for MemoryReport {
             "free",
             "reserved",
             "largest",
+            "frag",
             "pages",
             "peak live",
+            "peak res.",
             "reused",
-            "grown"
-        )?;
+            "grown",
+        ];
+        row(f, &head.map(Cow::Borrowed))?;
         let total = self.total();
-        for (pool, kind) in self.pools.iter().map(|p| (p, Some(p.kind))).chain([(&total, None)]) {
-            let kind = kind.map_or(String::new(), |kind| alloc::format!("{kind}"));
-            writeln!(
+        for (pool, kind) in self.pools.iter().map(|pool| (pool, Some(pool.kind))).chain([(&total, None)]) {
+            let name = if pool.retired { format!("{} (retired)", pool.name).into() } else { pool.name.as_str().into() };
+            row(
                 f,
-                "{:<12} {:<10} {:>6} {:>11} {:>11} {:>11} {:>11} {:>11} {:>5} {:>11} {:>9} {:>6}",
-                pool.name,
-                kind,
-                pool.allocations,
-                Size(pool.live),
-                Size(pool.padding),
-                Size(pool.free),
-                Size(pool.reserved),
-                Size(pool.largest_free),
-                pool.pages,
-                Size(pool.peak_live),
-                pool.reused,
-                pool.grown
+                &[
+                    name,
+                    kind.map_or(String::new(), |kind| kind.to_string()).into(),
+                    pool.allocations.to_string().into(),
+                    Size(pool.live).to_string().into(),
+                    Size(pool.padding).to_string().into(),
+                    Size(pool.free).to_string().into(),
+                    Size(pool.reserved).to_string().into(),
+                    Size(pool.largest_free).to_string().into(),
+                    format!("{:.0} %", pool.fragmentation() * 100.0).into(),
+                    pool.pages.to_string().into(),
+                    Size(pool.peak_live).to_string().into(),
+                    Size(pool.peak_reserved).to_string().into(),
+                    pool.reused.to_string().into(),
+                    pool.grown.to_string().into(),
+                ],
             )?;
         }
         match self.budget {
@@ -172,6 +208,18 @@ impl fmt::Display for MemoryReport {
             None => f.write_str("no budget"),
         }
     }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, cells: &[Cow<'_, str>; 14]) -> fmt::Result {
+    const WIDTHS: [usize; 14] = [20, 10, 7, 11, 11, 11, 11, 11, 5, 6, 11, 11, 9, 6];
+    for (index, (cell, width)) in cells.iter().zip(WIDTHS).enumerate() {
+        let separator = if index == 0 { "" } else { " " };
+        match index {
+            0 | 1 => write!(f, "{separator}{cell:<width$}")?,
+            _ => write!(f, "{separator}{cell:>width$}")?,
+        }
+    }
+    f.write_str("\n")
 }
 
 /// A number of bytes, shown with the unit that keeps it short.

@@ -25,6 +25,7 @@ use crate::id::{MemoryId, StreamId};
 use crate::kernel::KernelHandle;
 use crate::layout::Rows;
 use crate::platform::Deadline;
+use crate::pool_layout::PoolLayout;
 use crate::promise::Promise;
 use crate::report::{MemoryReport, MemoryUsage, ReportScope};
 use crate::timeline::Moment;
@@ -184,6 +185,16 @@ pub trait MemoryServer {
     /// # Errors
     /// The device's fault.
     fn cleanup(&mut self) -> Result<()>;
+
+    /// Puts another layout of pools in the place of the one there is. It governs new pages at once; pages of the layout before go back to
+    /// the driver as they become empty. Persistent and dedicated allocations are not touched. `None` from a server without layouts, which
+    /// is the default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidLayout`] for what this device cannot have, with nothing changed; the device's fault.
+    fn install_pools(&mut self, _layout: &PoolLayout) -> Option<Result<()>> {
+        None
+    }
 }
 
 /// A capability: somebody outside the runtime uses device memory in place, ordered like an operation.

@@ -15,6 +15,7 @@ use trunnion_runtime_core::failure::Failure;
 use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::MemoryId;
 use trunnion_runtime_core::platform::Deadline;
+use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, PoolKind, ReportScope};
 use trunnion_runtime_core::server::MemoryServer;
 use trunnion_runtime_core::timeline::{Frontier, Moment};
@@ -190,5 +191,12 @@ impl<D: Driver> MemoryServer for DriverServer<D> {
         self.settle();
         self.pools.cleanup(&mut self.hardware, &self.timeline);
         self.ended.clone().map_or(Ok(()), Err)
+    }
+
+    fn install_pools(&mut self, layout: &PoolLayout) -> Option<Result<()>> {
+        self.collect();
+        self.settle();
+        let ended = self.ended.clone().map_or(Ok(()), Err);
+        Some(ended.and_then(|()| self.pools.install(&mut self.hardware, layout, &self.timeline)))
     }
 }

@@ -114,13 +114,11 @@ impl<D: Driver> DriverServer<D> {
     /// A server over a driver that nobody else uses.
     pub fn new(driver: D, settings: ServerSettings) -> Self {
         let hardware = Hardware::new(driver);
-        let fitting = PoolsConfig::fitting(&hardware);
         let config = PoolsConfig {
             budget: settings.memory_budget,
+            layout: settings.memory_pools.clone(),
             max_allocation: hardware.driver.properties().limits.max_allocation,
-            page_size_min: settings.page_size_min.unwrap_or(fitting.page_size_min),
-            page_size_max: settings.page_size_max.unwrap_or(fitting.page_size_max),
-            ..fitting
+            ..PoolsConfig::fitting(&hardware)
         };
         let mut tracker = Tracker::new();
         Self {

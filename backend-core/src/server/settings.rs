@@ -3,6 +3,7 @@
 use alloc::string::String;
 use core::time::Duration;
 use trunnion_runtime_core::backend::OpenSettings;
+use trunnion_runtime_core::pool_layout::PoolLayout;
 
 /// What a [`DriverServer`](super::DriverServer) is told when it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +23,12 @@ pub struct ServerSettings {
     /// How long a server that is dropped without [`shutdown`](trunnion_runtime_core::server::Server::shutdown) waits for the device.
     /// Pages of work that is unfinished then are never given back.
     pub drop_wait: Duration,
-    /// The first page's size in bytes, in place of the pools' own.
-    pub page_size_min: Option<u64>,
-    /// The largest shared page's size in bytes, in place of the pools' own.
-    pub page_size_max: Option<u64>,
+    /// The pools the server begins with.
+    pub memory_pools: PoolLayout,
 }
 
 impl Default for ServerSettings {
-    /// No budget, no disk cache, 4096 parked, batches of 64, 2 s under pressure, 16 idle streams, 5 s when dropped.
+    /// No budget, no disk cache, 4096 parked, batches of 64, 2 s under pressure, 16 idle streams, 5 s when dropped, adaptive pools.
     fn default() -> Self {
         Self {
             memory_budget: None,
@@ -39,14 +38,18 @@ impl Default for ServerSettings {
             pressure_wait: Duration::from_secs(2),
             idle_streams: 16,
             drop_wait: Duration::from_secs(5),
-            page_size_min: None,
-            page_size_max: None,
+            memory_pools: PoolLayout::adaptive(),
         }
     }
 }
 
 impl From<&OpenSettings> for ServerSettings {
     fn from(settings: &OpenSettings) -> Self {
-        Self { memory_budget: settings.memory_budget, kernel_cache: settings.kernel_cache.clone(), ..Self::default() }
+        Self {
+            memory_budget: settings.memory_budget,
+            memory_pools: settings.memory_pools.clone(),
+            kernel_cache: settings.kernel_cache.clone(),
+            ..Self::default()
+        }
     }
 }

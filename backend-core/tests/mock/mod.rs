@@ -21,6 +21,7 @@ use trunnion_runtime_core::id::{BackendName, DeviceId, ServiceId, StreamId};
 use trunnion_runtime_core::kernel::{DeclaredInterface, Interface, KernelHandle, KernelReader, Source, SourceKernel};
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
+use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::properties::{DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, TargetProperties};
 use trunnion_runtime_core::server::{Bounds, Grant, HostMemory, Launch, Pattern, Payload, Region, Server};
@@ -524,8 +525,7 @@ pub fn rig_of(compiler: &str, settings: ServerSettings) -> Rig {
     let driver = Mock { script: script.clone(), properties: properties(), compiler: compiler.into() };
     let executor = Executor::new(Nobody, Config { execution: Execution::Inline, ..Config::default() }).unwrap();
     let settings = ServerSettings {
-        page_size_min: Some(4096),
-        page_size_max: Some(4096),
+        memory_pools: PoolLayout::fixed(4096).unwrap(),
         drop_wait: Duration::from_millis(20),
         ..settings
     };

@@ -25,6 +25,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("caller-pays", submit::caller_pays),
     ("taint-cycle", taint::cycle),
     ("start", start::first_result),
+    ("pool-streams", pools::streams),
     ("transfer", transfer::transfer),
     ("digits", digits::epoch),
     ("build", build::crates),

@@ -1,12 +1,17 @@
-//! Memory pools over a storage that is nothing but numbers: ours, and what is done with ours and the peer's.
+//! Memory pools over a storage that is nothing but numbers: ours, and what is done with ours and the peer's. And what many streams and
+//! threads leave of a device's memory.
 
 use crate::callgrind;
+use crate::harness::{Case, Run, Target};
 use std::error::Error;
+use std::thread;
 use std::time::Instant;
 use trunnion_memory_pools::{MemoryPools, PoolsConfig, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::error::Result as CoreResult;
+use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
-use trunnion_runtime_core::report::PoolKind;
+use trunnion_runtime_core::report::{PoolKind, ReportScope};
 use trunnion_runtime_core::timeline::{Frontier, Moment, Timeline};
 
 /// What offsets are multiples of, in bytes, as on CUDA; on both sides.
@@ -232,6 +237,76 @@ impl Random {
 pub fn one_of_nine(random: &mut Random) -> u64 {
     const KIB: [u64; 9] = [4, 16, 64, 256, 1024, 2048, 4096, 8192, 12288];
     KIB[random.below(KIB.len())] << 10
+}
+
+/// How many streams, and how many allocations they hold together.
+const STREAMS: usize = 8;
+const HELD: usize = 1600;
+/// How many operations the device is behind. What they use cannot be reused by all streams, and is a 25th of what is held.
+const BEHIND: u64 = 64;
+
+/// The high water of 8 streams, and of threads that come and go, over the most that was live at once.
+pub fn streams(run: &mut Run) -> Result<(), Box<dyn Error>> {
+    let operations = run.repeat(100_000).max(HELD);
+    let over = (0..run.rounds(5)).map(|round| high_water(operations, 99 + round as u64)).collect::<Result<_, _>>()?;
+    let unit = "of peak live";
+    run.report(Case { case: "high-water", ours: over, unit, peer: None, target: Some(Target::Value(1.25)) });
+    let count = run.repeat(1000).max(64);
+    let over = (0..run.rounds(5)).map(|_| threads(count)).collect::<Result<_, _>>()?;
+    run.report(Case { case: "threads", ours: over, unit, peer: None, target: Some(Target::Value(1.25)) });
+    Ok(())
+}
+
+/// Random sizes up to 256 KiB on 8 streams: as many live as ever, each freed after a last use on its stream, on a device that is behind.
+fn high_water(operations: usize, seed: u64) -> Result<f64, String> {
+    let mut storage = Nothing::default();
+    let mut pools = MemoryPools::new(PoolsConfig::fitting(&storage));
+    let mut random = Random(seed);
+    let mut held: Vec<(u64, StreamId)> = Vec::with_capacity(HELD);
+    let (mut live, mut peak, mut seq) = (0, 0, 0u64);
+    for _ in 0..HELD + operations {
+        seq += 1;
+        let (stream, size) = (StreamId::from_raw(1 + random.below(STREAMS) as u64), 1 + random.below(256 << 10) as u64);
+        let index = if held.len() < HELD { held.len() } else { random.below(HELD) };
+        let memory = MemoryId { index: index as u32, generation: 0 };
+        match held.get_mut(index) {
+            Some(before) => {
+                let mut last = Frontier::new();
+                last.add(Moment { stream: before.1, seq });
+                pools.free(&mut storage, memory, last, &Done(seq.saturating_sub(BEHIND)));
+                live -= before.0;
+                *before = (size, stream);
+            }
+            None => held.push((size, stream)),
+        }
+        live += size;
+        peak = peak.max(live);
+        seq += 1;
+        let request = Request { memory, size, stream, mode: AllocationMode::Auto };
+        let placed = pools.reserve(&mut storage, &request, &Done(seq.saturating_sub(BEHIND)));
+        placed.map_err(|pressure| format!("{size} bytes: {pressure}"))?;
+    }
+    Ok(storage.high_water as f64 / peak as f64)
+}
+
+/// Threads that each allocate 1 MiB on a host device, launch over it and end, eight at a time. What is reserved after them, over the
+/// most that was live.
+fn threads(count: usize) -> Result<f64, Box<dyn Error>> {
+    let client = super::start::open_host()?;
+    let kernel = client.prepare(super::start::increment())?;
+    for _ in 0..count.div_ceil(STREAMS) {
+        thread::scope(|scope| {
+            let work = || -> CoreResult<()> {
+                let buffer = client.empty(1 << 20)?;
+                client.launch(&kernel, Grid::x(1 << 12), [&buffer]).map(|_| ())
+            };
+            let threads: Vec<_> = (0..STREAMS).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("the thread ends"))
+        })?;
+    }
+    client.sync()?.wait()?;
+    let total = client.memory_report(ReportScope::Device)?.total();
+    Ok(total.reserved as f64 / total.peak_live as f64)
 }
 
 /// The instructions of a reservation and a free of ours with so many live of that size.

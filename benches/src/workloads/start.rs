@@ -21,13 +21,17 @@ pub fn open_host() -> Result<Client, Box<dyn Error>> {
     Ok(Client::try_init(device, opened)?)
 }
 
+/// Adds one to 64 numbers in each workgroup's part.
+pub fn increment() -> SourceKernel {
+    SourceKernel::new("increment", Interface::new().partition(256)).source(Source::host(|group| {
+        group.part::<u32>(0)?.iter_mut().for_each(|x| *x = x.wrapping_add(1));
+        Ok(())
+    }))
+}
+
 /// Adds one to 64 numbers on the device.
 pub fn once(client: &Client) -> CoreResult<u32> {
-    let kernel = SourceKernel::new("increment", Interface::new().partition(256)).source(Source::host(|group| {
-        group.part::<u32>(0)?.iter_mut().for_each(|x| *x += 1);
-        Ok(())
-    }));
-    let kernel = client.prepare(kernel)?;
+    let kernel = client.prepare(increment())?;
     let buffer = client.create_from_slice(&[0; 256])?;
     client.launch(&kernel, Grid::x(1), [&buffer])?;
     Ok(client.read_one(&buffer)?.cast::<u32>()?[0])

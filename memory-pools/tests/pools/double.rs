@@ -4,7 +4,9 @@ use core::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use trunnion_memory_pools::{MemoryPools, PageId, PoolsConfig, Pressure, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
+use trunnion_runtime_core::pool_layout::{PageSizes, Placement, PoolDescription, PoolLayout};
 use trunnion_runtime_core::report::{PoolKind, ReportScope};
 use trunnion_runtime_core::timeline::{Frontier, Moment, Timeline};
 
@@ -179,6 +181,12 @@ pub struct Rig {
     vacant: Vec<u32>,
 }
 
+/// One pool of every size, with pages from `first` to `largest` bytes.
+pub fn pages(first: u64, largest: u64) -> PoolLayout {
+    let pages = PageSizes::growing(first, largest, 12);
+    PoolLayout::new(vec![PoolDescription::new("general", Placement::Fit, pages)]).unwrap()
+}
+
 pub fn stream(number: u64) -> StreamId {
     StreamId::from_raw(number)
 }
@@ -191,7 +199,7 @@ pub fn frontier(moments: &[Moment]) -> Frontier {
 
 impl Rig {
     pub fn new() -> Self {
-        Self::with(PoolsConfig { page_size_min: MIB, page_size_max: 64 * MIB, ..PoolsConfig::default() })
+        Self::with(PoolsConfig { layout: pages(MIB, 64 * MIB), ..PoolsConfig::default() })
     }
 
     pub fn with(config: PoolsConfig) -> Self {
@@ -235,6 +243,12 @@ impl Rig {
         self.check();
     }
 
+    pub fn install(&mut self, layout: &PoolLayout) -> Result<(), Error> {
+        let result = self.pools.install(&mut self.storage, layout, &self.device);
+        self.check();
+        result
+    }
+
     pub fn cleanup(&mut self) {
         self.pools.cleanup(&mut self.storage, &self.device);
         self.check();
@@ -253,9 +267,14 @@ impl Rig {
         for pool in &report.pools {
             assert_eq!(pool.reserved, pool.live + pool.padding + pool.free);
             assert!(pool.largest_free <= pool.free, "{pool:?}");
+            assert!((0.0..=1.0).contains(&pool.fragmentation()));
+            assert!(!pool.retired || pool.pages > 0, "{pool:?}");
             assert!(pool.peak_live >= pool.live && pool.peak_reserved >= pool.reserved);
         }
         assert_eq!(report.usage(), self.pools.usage());
+        assert!(
+            report.peak_reserved >= report.total().reserved && report.total().peak_reserved == report.peak_reserved
+        );
         assert_eq!(report.total().reserved, self.storage.bytes);
         assert_eq!(report.total().pages, self.storage.pages() as u64);
     }

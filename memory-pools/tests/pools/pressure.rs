@@ -6,12 +6,7 @@ use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::Rung;
 
 fn budgeted(budget: u64) -> Rig {
-    Rig::with(PoolsConfig {
-        budget: Some(budget),
-        page_size_min: MIB,
-        page_size_max: 4 * MIB,
-        ..PoolsConfig::default()
-    })
+    Rig::with(PoolsConfig { budget: Some(budget), layout: pages(MIB, 4 * MIB), ..PoolsConfig::default() })
 }
 
 #[test]
@@ -91,7 +86,7 @@ fn the_wait_is_for_the_earliest_memory_that_fits() {
     let Err(Pressure::Wait(until)) = rig.try_reserve(100, stream(2), AllocationMode::Auto) else { panic!() };
     assert_eq!(until.moments(), [uses[0]]);
     let Err(Pressure::Wait(until)) = rig.try_reserve(500 * KIB, stream(2), AllocationMode::Auto) else { panic!() };
-    assert_eq!(until.moments().len(), 2);
+    assert_eq!(until.moments(), &uses[..2]);
     rig.device.finish_frontier(&until);
     rig.try_reserve(500 * KIB, stream(2), AllocationMode::Auto).unwrap();
 }
@@ -100,7 +95,7 @@ fn the_wait_is_for_the_earliest_memory_that_fits() {
 fn out_of_memory_at_every_request_of_a_scenario_spoils_that_request_only() {
     for mode in [AllocationMode::Auto, AllocationMode::Dedicated, AllocationMode::Persistent] {
         for k in 1..=8 {
-            let mut rig = Rig::with(PoolsConfig { page_size_min: 256, page_size_max: MIB, ..PoolsConfig::default() });
+            let mut rig = Rig::with(PoolsConfig { layout: pages(256, MIB), ..PoolsConfig::default() });
             rig.storage.refuse = Some((k, false));
             let mut refused = 0;
             let mut held = Vec::new();
@@ -124,7 +119,7 @@ fn out_of_memory_at_every_request_of_a_scenario_spoils_that_request_only() {
 
 #[test]
 fn a_driver_without_memory_is_asked_for_less_and_after_trimming() {
-    let mut rig = Rig::with(PoolsConfig { page_size_min: 2 * MIB, ..PoolsConfig::default() });
+    let mut rig = Rig::with(PoolsConfig { layout: pages(2 * MIB, 512 * MIB), ..PoolsConfig::default() });
     rig.storage.capacity = MIB;
     rig.reserve(MIB, stream(1));
     let Err(Pressure::Exhausted(numbers)) = rig.try_reserve(2 * MIB, stream(1), AllocationMode::Auto) else { panic!() };
@@ -142,7 +137,7 @@ fn a_driver_without_memory_is_asked_for_less_and_after_trimming() {
 #[test]
 fn what_is_larger_than_any_page_is_dedicated_and_what_is_too_large_says_the_limit() {
     let mut rig =
-        Rig::with(PoolsConfig { page_size_max: 4 * MIB, max_allocation: 100 * MIB, ..PoolsConfig::default() });
+        Rig::with(PoolsConfig { layout: pages(2 * MIB, 4 * MIB), max_allocation: 100 * MIB, ..PoolsConfig::default() });
     let memory = rig.reserve(50 * MIB, stream(1));
     assert_eq!(rig.storage.bytes, 50 * MIB);
     rig.free(memory, &[]);
@@ -159,7 +154,7 @@ fn what_is_larger_than_any_page_is_dedicated_and_what_is_too_large_says_the_limi
 
 #[test]
 fn a_reusable_block_is_found_in_a_long_list_of_slightly_smaller_ones() {
-    let mut rig = Rig::with(PoolsConfig { page_size_min: 64 * MIB, ..PoolsConfig::default() });
+    let mut rig = Rig::with(PoolsConfig { layout: pages(64 * MIB, 64 * MIB), ..PoolsConfig::default() });
     // Blocks of 1,024 units and one of 1,040, of one class, each between blocks that stay.
     let mut freed = vec![];
     for i in 0..50 {

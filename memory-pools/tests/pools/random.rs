@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use trunnion_memory_pools::{PageId, PoolsConfig, Pressure};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::MemoryId;
+use trunnion_runtime_core::pool_layout::{PageSizes, Placement, PoolDescription, PoolLayout};
 use trunnion_runtime_core::timeline::{Moment, Timeline};
 
 #[derive(Clone, Debug)]
@@ -15,6 +16,7 @@ enum Action {
     Finish { stream: u64, back: u64 },
     Wait { stream: u64, other: u64 },
     Cleanup,
+    Install { which: usize },
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -27,6 +29,7 @@ fn action() -> impl Strategy<Value = Action> {
         2 => (streams.clone(), 0u64..40).prop_map(|(stream, back)| Action::Finish { stream, back }),
         2 => (streams.clone(), streams).prop_map(|(stream, other)| Action::Wait { stream, other }),
         1 => Just(Action::Cleanup),
+        1 => (0..4usize).prop_map(|which| Action::Install { which }),
     ]
 }
 
@@ -41,8 +44,24 @@ struct Live {
 /// Uses of bytes by tenants that are gone.
 type Past = Vec<(PageId, u64, u64, Moment)>;
 
-fn run(actions: Vec<Action>, budget: Option<u64>) {
-    let config = PoolsConfig { budget, page_size_min: 256 * KIB, page_size_max: 2 * MIB, ..PoolsConfig::default() };
+/// One of every kind of pool, alone and together.
+fn layouts() -> Vec<PoolLayout> {
+    let small = PageSizes::growing(64 * KIB, MIB, 12);
+    let linear = PoolDescription::new("linear", Placement::Linear, small);
+    let fit = PoolDescription::new("fit", Placement::Fit, PageSizes::growing(256 * KIB, 2 * MIB, 12));
+    let pools = [
+        vec![PoolDescription::slabs("a", 500, small), PoolDescription::slabs("b", 5000, small), fit],
+        vec![linear.clone()],
+        vec![
+            linear.up_to(10_000),
+            PoolDescription::new("exclusive", Placement::Exclusive, PageSizes::growing(1, 4 * MIB, 0)),
+        ],
+    ];
+    [pages(256 * KIB, 2 * MIB)].into_iter().chain(pools.map(|pools| PoolLayout::new(pools).unwrap())).collect()
+}
+
+fn run(actions: Vec<Action>, budget: Option<u64>, layouts: &[PoolLayout]) {
+    let config = PoolsConfig { budget, layout: layouts[0].clone(), ..PoolsConfig::default() };
     let mut rig = Rig::with(config);
     let mut live: Vec<Live> = Vec::new();
     let mut past: Past = Vec::new();
@@ -114,6 +133,7 @@ fn run(actions: Vec<Action>, budget: Option<u64>) {
                 rig.cleanup();
                 assert_eq!((rig.storage.pages(), rig.pools.usage()), (pages, usage), "a fixed point");
             }
+            Action::Install { which } => rig.install(&layouts[which % layouts.len()]).unwrap(),
             Action::Use { .. } | Action::Free { .. } => {}
         }
     }
@@ -131,11 +151,25 @@ proptest! {
 
     #[test]
     fn memory_is_never_given_out_too_early(actions in prop::collection::vec(action(), 1..300)) {
-        run(actions, None);
+        run(actions, None, &[pages(256 * KIB, 2 * MIB)]);
     }
 
     #[test]
     fn nor_under_a_budget(actions in prop::collection::vec(action(), 1..300)) {
-        run(actions, Some(6 * MIB));
+        run(actions, Some(6 * MIB), &[pages(256 * KIB, 2 * MIB)]);
+    }
+
+    #[test]
+    fn nor_from_any_kind_of_pool_while_layouts_are_replaced(actions in prop::collection::vec(action(), 1..300), first in 0..4usize) {
+        let mut layouts = layouts();
+        layouts.rotate_left(first);
+        run(actions, None, &layouts);
+    }
+
+    #[test]
+    fn nor_from_any_kind_of_pool_under_a_budget(actions in prop::collection::vec(action(), 1..300), first in 0..4usize) {
+        let mut layouts = layouts();
+        layouts.rotate_left(first);
+        run(actions, Some(6 * MIB), &layouts);
     }
 }

@@ -198,11 +198,9 @@ fn a_mix_of_nine_sizes_takes_little_more_than_the_most_that_was_live() {
 #[test]
 fn a_page_of_more_than_four_gibibytes_is_placed_in() {
     let gib = 1 << 30;
-    let mut rig = Rig::with(trunnion_memory_pools::PoolsConfig {
-        page_size_min: 1000 * gib,
-        page_size_max: 1000 * gib,
-        ..Default::default()
-    });
+    let mut rig =
+        Rig::with(trunnion_memory_pools::PoolsConfig { layout: pages(1000 * gib, 1000 * gib), ..Default::default() });
+    rig.storage.max_page = 1 << 50;
     let held: Vec<_> = (0..100).map(|_| rig.reserve(10 * gib, stream(1))).collect();
     let mut offsets: Vec<_> = held.iter().map(|memory| rig.place(*memory).1).collect();
     offsets.sort_unstable();

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::id::StreamId;
 use crate::layout::{MemoryLayout, Rows, TensorDescriptor};
+use crate::pool_layout::PoolLayout;
 use crate::report::{MemoryReport, MemoryUsage, ReportScope};
 use crate::server::{MemoryServer, Region};
 use crate::service::{Core, Service};
@@ -203,6 +204,22 @@ impl Client {
     /// As for [`memory_usage`](Self::memory_usage).
     pub fn memory_cleanup(&self) -> Result<()> {
         self.ask_memory("memory_cleanup", |memory| memory.cleanup())
+    }
+
+    /// Puts another layout of pools in the place of the one the device has. It governs new pages at once; pages of the layout before go
+    /// back to the driver as they become empty, and [`memory_report`](Self::memory_report) shows their pools until then. Installing a layout
+    /// again changes nothing. Persistent and dedicated allocations are not touched.
+    ///
+    /// Equivalent to: `cudaDeviceSetMemPool`; a change of VMA pools without moving what is in them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidLayout`] for what this device cannot have, with nothing changed (a layout that contradicts itself cannot be made);
+    /// as for [`memory_usage`](Self::memory_usage).
+    pub fn install_memory_pools(&self, layout: &PoolLayout) -> Result<()> {
+        const WHAT: &str = "install_memory_pools";
+        let layout = layout.clone();
+        let answer = self.ask_memory(WHAT, move |memory| memory.install_pools(&layout).transpose())?;
+        answer.ok_or_else(|| self.unsupported(WHAT))
     }
 
     fn ask_memory<T: Send + 'static>(

@@ -500,6 +500,13 @@ fn a_device_without_use_in_place_says_so() {
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
 }
 
+#[test]
+fn a_device_without_layouts_of_pools_says_so() {
+    let (client, _remote) = client();
+    let error = client.install_memory_pools(&crate::pool_layout::PoolLayout::adaptive()).unwrap_err();
+    assert!(matches!(&error, Error::Unsupported { what, .. } if what == "install_memory_pools"), "{error:?}");
+}
+
 // ---- the registry
 
 /// What the next `open` does.

@@ -41,6 +41,10 @@ pub enum Fault {
     CleanupIgnored,
     /// The driver keeps the memory it is given back.
     PageLeaked,
+    /// A layout of pools is taken and not installed.
+    LayoutIgnored,
+    /// A report leaves out the pools of earlier layouts.
+    RetiredHidden,
     /// A report counts a byte that nobody asked for.
     ReportOff,
 

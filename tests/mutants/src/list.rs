@@ -103,6 +103,8 @@ mutants! {
     mode_ignored ModeIgnored Plain ["M14::allocations_go_to_the_pool_of_the_mode"];
     cleanup_ignored CleanupIgnored Plain ["M17::a_clean_up_gives_back_what_is_free_and_keeps_what_is_not"];
     page_leaked PageLeaked Plain ["M17::what_was_given_back_the_driver_can_give_again"];
+    layout_ignored LayoutIgnored Plain ["M16::a_layout_governs_what_is_allocated_from_then_on"];
+    retired_hidden RetiredHidden Plain ["M16::pages_of_the_layout_before_retire_as_they_empty"];
     report_off ReportOff Plain ["M15::the_sums_agree_whatever_was_allocated"];
 
     // ---- bytes

@@ -20,6 +20,7 @@ use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
 use trunnion_runtime_core::kernel::KernelHandle;
 use trunnion_runtime_core::platform::Deadline;
+use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::server::{
@@ -355,11 +356,18 @@ impl MemoryServer for MutantServer {
         if self.is(Fault::ReportOff) {
             report.pools.iter_mut().take(1).for_each(|pool| pool.live += 1);
         }
+        if self.is(Fault::RetiredHidden) {
+            report.pools.retain(|pool| !pool.retired);
+        }
         report
     }
 
     fn cleanup(&mut self) -> Result<()> {
         if self.is(Fault::CleanupIgnored) { Ok(()) } else { self.inner.cleanup() }
+    }
+
+    fn install_pools(&mut self, layout: &PoolLayout) -> Option<Result<()>> {
+        if self.is(Fault::LayoutIgnored) { Some(Ok(())) } else { self.inner.install_pools(layout) }
     }
 }
 

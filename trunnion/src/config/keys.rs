@@ -4,13 +4,14 @@ use super::Config;
 use super::value;
 use crate::device::Device;
 use crate::executor::{Config as Executor, Execution};
+use crate::pool_layout::PoolLayout;
 use crate::service::BoundsPolicy;
 use alloc::borrow::Cow;
 use alloc::string::ToString;
 use trunnion_server_layers::ParseLayersError;
 
 /// The settings' names.
-pub(super) const NAMES: [&str; 10] = [
+pub(super) const NAMES: [&str; 11] = [
     "backend",
     "bounds",
     "drop_timeout",
@@ -18,6 +19,7 @@ pub(super) const NAMES: [&str; 10] = [
     "kernel_cache",
     "layers",
     "memory_budget",
+    "memory_pools",
     "ring",
     "spin",
     "wait_timeout",
@@ -25,6 +27,19 @@ pub(super) const NAMES: [&str; 10] = [
 
 const SIZE: &str = "a number of bytes, a whole number with KiB, MiB, GiB or TiB, or 0 for no budget";
 const RING: &str = if usize::BITS >= 64 { "a size from 4KiB to 1GiB" } else { "a size from 4KiB to 256MiB" };
+
+const POOLS: &str = "adaptive, slabs, exclusive, fixed:SIZE with the size of a page, or 0 for adaptive";
+
+/// The layout of pools that a text names.
+fn pools(text: &str) -> Option<PoolLayout> {
+    match text {
+        "adaptive" => Some(PoolLayout::adaptive()),
+        "slabs" => Some(PoolLayout::slabs()),
+        "exclusive" => Some(PoolLayout::exclusive()),
+        off if value::is_off(off) => Some(PoolLayout::adaptive()),
+        fixed => PoolLayout::fixed(value::size(fixed.strip_prefix("fixed:")?)?).ok(),
+    }
+}
 
 /// Sets what is named so; what is not valid is answered with what is.
 pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), Cow<'static, str>> {
@@ -63,6 +78,7 @@ pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), C
         }
         "layers" => config.layers = text.parse().map_err(|error: ParseLayersError| error.to_string())?,
         "memory_budget" => settings.open.memory_budget = value::size_or_off(text).ok_or(SIZE)?,
+        "memory_pools" => settings.open.memory_pools = pools(text).ok_or(POOLS)?,
         "ring" => {
             let bytes = value::size(text).and_then(|bytes| usize::try_from(bytes).ok());
             let fits = bytes.filter(|bytes| (Executor::MIN_RING_BYTES..=Executor::MAX_RING_BYTES).contains(bytes));

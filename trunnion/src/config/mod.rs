@@ -15,6 +15,7 @@ mod value;
 use crate::device::Device;
 use crate::errors::{ConfigError, Origin};
 use crate::executor::{self, Execution};
+use crate::pool_layout::PoolLayout;
 use crate::service::{BoundsPolicy, Settings};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -31,6 +32,7 @@ use trunnion_server_layers::Layers;
 /// |---|---|---|---|---|
 /// | `backend` | `TRUNNION_BACKEND` | a [`Device`]: `host`, `host:1`, `vulkan:llvmpipe` | the best device | the best device |
 /// | `memory_budget` | `TRUNNION_MEMORY_BUDGET` | a size | no budget | no budget |
+/// | `memory_pools` | `TRUNNION_MEMORY_POOLS` | `adaptive`, `slabs`, `exclusive`, `fixed:SIZE`; the builder takes any [`PoolLayout`] | `adaptive` | `adaptive` |
 /// | `kernel_cache` | `TRUNNION_KERNEL_CACHE` | a directory | not kept | not kept |
 /// | `wait_timeout` | `TRUNNION_WAIT_TIMEOUT` | a time | `30s` | not valid: every wait has an end |
 /// | `drop_timeout` | `TRUNNION_DROP_TIMEOUT` | a time | `5s` | a drop does not wait |
@@ -150,6 +152,12 @@ impl Config {
     /// The most bytes of device memory to take. Default: what the device has.
     pub fn memory_budget(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.settings.open.memory_budget = bytes.into();
+        self
+    }
+
+    /// The pools the device begins with. Default: [`PoolLayout::adaptive`].
+    pub fn memory_pools(mut self, layout: PoolLayout) -> Self {
+        self.settings.open.memory_pools = layout;
         self
     }
 

@@ -21,7 +21,7 @@ fn from_variables(list: &[(&str, &str)]) -> Result<Config, ConfigError> {
 }
 
 /// What a configuration says, key by key.
-fn shown(config: &Config) -> [String; 10] {
+fn shown(config: &Config) -> [String; 11] {
     let settings = config.settings("host");
     let executor = &settings.executor;
     [
@@ -32,6 +32,7 @@ fn shown(config: &Config) -> [String; 10] {
         format!("{:?}", settings.open.kernel_cache),
         config.server_layers().to_string(),
         format!("{:?}", settings.open.memory_budget),
+        settings.open.memory_pools.to_string(),
         format!("{:?}", executor.ring_bytes),
         format!("{:?}", executor.spin),
         format!("{:?}", settings.wait_timeout),
@@ -40,7 +41,7 @@ fn shown(config: &Config) -> [String; 10] {
 
 /// For each key: values that are valid with what they come to, and values that are not.
 type Case = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     (
         "backend",
         &[
@@ -87,6 +88,17 @@ const CASES: [Case; 10] = [
         "memory_budget",
         &[("4096", "Some(4096)"), ("512MiB", "Some(536870912)"), ("0", "None"), ("0GiB", "None"), ("off", "None")],
         &["512MB", "-1", "lots", "16777216TiB"],
+    ),
+    (
+        "memory_pools",
+        &[
+            ("adaptive", "general: fit"),
+            ("exclusive", "exclusive: exclusive"),
+            ("fixed:64KiB", "general: fit"),
+            ("0", "general: fit"),
+            ("off", "general: fit"),
+        ],
+        &["slab", "fixed", "fixed:", "fixed:0", "fixed:64KB", "adaptive:1"],
     ),
     ("ring", &[("256KiB", "262144"), ("4096", "4096"), ("1MiB", "1048576")], &["0", "4095", "off", "2GiB", "ring"]),
     ("spin", &[("50us", "50µs"), ("0", "0ns"), ("off", "0ns")], &["50", "50ns"]),
@@ -176,7 +188,7 @@ fn a_variable_set_to_0_turns_off_what_the_file_says() {
     let off = names.iter().map(|name| (name.clone(), "0".to_string()));
     let config = merge(Some(file), off).unwrap();
     let shown = shown(&config);
-    assert_eq!([0, 1, 2, 4, 5, 6, 8].map(|i| shown[i].as_str()), ["None", "Auto", "0ns", "None", "0", "None", "0ns"]);
+    assert_eq!([0, 1, 2, 4, 5, 6, 9].map(|i| shown[i].as_str()), ["None", "Auto", "0ns", "None", "0", "None", "0ns"]);
 }
 
 #[test]
@@ -221,6 +233,7 @@ fn the_builder_sets_each_setting() {
     let config = Config::new()
         .backend(Device::index("host", 1))
         .memory_budget(1 << 20)
+        .memory_pools(PoolLayout::exclusive())
         .kernel_cache("cache")
         .wait_timeout(Duration::from_secs(1))
         .drop_timeout(Duration::ZERO)
@@ -237,12 +250,15 @@ fn the_builder_sets_each_setting() {
         "Some(\"cache\")",
         "validate",
         "Some(1048576)",
+        "exclusive: exclusive",
         "4096",
         "0ns",
         "1s",
     ];
     assert_eq!(shown(&config), expected.map(String::from));
     assert_eq!(config.clone().ring(usize::MAX).settings("host").executor.ring_bytes, executor::Config::MAX_RING_BYTES);
+    let fixed = from_variables(&[("TRUNNION_MEMORY_POOLS", "fixed:64KiB")]).unwrap();
+    assert_eq!(fixed.settings("host").open.memory_pools, PoolLayout::fixed(64 << 10).unwrap());
     assert_eq!(config.memory_budget(None).settings("host").open.memory_budget, None);
 }
 

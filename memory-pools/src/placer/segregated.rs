@@ -1,7 +1,4 @@
-//! Where in a span of memory a block goes: two-level segregated fit over offsets, in constant time.
-//!
-//! The placer knows numbers only. It works in units, the caller's smallest block and alignment in one; a span has at most
-//! [`Placer::MAX_SPAN`] of them (with units of 256 bytes, a tebibyte), and there may be any number of spans.
+//! Two-level segregated fit over offsets, in constant time.
 //!
 //! Free blocks are kept in lists by size class, sixteen classes to a power of two, with two levels of bitmaps over them. Blocks of a
 //! span are linked in the order of their offsets, so that a freed block merges with its free neighbours at once. Every block, free
@@ -10,6 +7,7 @@
 //! Free blocks live in *lanes*, each with its own lists. Blocks of different lanes never merge. Lane 0 is memory anyone may have;
 //! the pool uses the others for memory that only some may have yet.
 
+use super::{Block, BlockKey, MAX_SPAN, PlaceError, Placer, SpanKey};
 use alloc::vec::Vec;
 
 /// No node.
@@ -30,26 +28,6 @@ const ROWS: usize = 32;
 const CLASSES: usize = ROWS << COLUMN_BITS;
 /// How many blocks of the request's own class are looked at before a larger class is taken.
 const LOOKS: u32 = 4;
-
-/// Names an allocation; a stale key is noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BlockKey {
-    index: u32,
-    generation: u32,
-}
-
-/// A placed block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// Names the allocation.
-    pub key: BlockKey,
-    /// The tag of the span it lies in.
-    pub span: u32,
-    /// Where it begins in the span, in units.
-    pub offset: u32,
-    /// Its length, in units.
-    pub size: u32,
-}
 
 #[derive(Clone, Copy)]
 struct Node {
@@ -89,114 +67,61 @@ fn class_of(size: u32) -> u32 {
     }
 }
 
-/// Places blocks in spans.
+/// Places blocks of any size, merged again with their free neighbours when they are freed.
 ///
 /// ```
-/// use trunnion_memory_pools::placer::Placer;
-/// let mut placer = Placer::new();
+/// use trunnion_memory_pools::placer::{PlaceError, Placer, SegregatedFit};
+/// let mut placer = SegregatedFit::new();
 /// placer.add_span(7, 1000);
-/// let a = placer.allocate(600).unwrap();
-/// assert_eq!((a.span, a.offset), (7, 400));
-/// assert!(placer.allocate(600).is_none());
+/// let a = placer.allocate(600)?;
+/// assert!(placer.allocate(600).is_err());
 /// assert!(placer.free(a.key));
-/// assert!(!placer.free(a.key), "a stale key is noticed");
+/// assert_eq!(placer.largest_free(), 1000, "the halves are one again");
+/// assert_eq!(placer.allocate_aligned(100, 256)?.offset % 256, 0);
+/// # Ok::<(), PlaceError>(())
 /// ```
-pub struct Placer {
+pub struct SegregatedFit {
     nodes: Vec<Node>,
     spare: u32,
+    /// No remainder smaller than this is split off.
+    minimal: u32,
     /// The lists of [`ANYONE`], apart so that a bare placer finds them without a look at a table.
     anyone: Lists,
     /// The lists of the other lanes, from [`APART`].
     others: Vec<Lists>,
 }
 
-impl core::fmt::Debug for Placer {
+impl core::fmt::Debug for SegregatedFit {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Placer").field("nodes", &self.nodes.len()).field("lanes", &(self.others.len() + 1)).finish()
+        f.debug_struct("SegregatedFit")
+            .field("nodes", &self.nodes.len())
+            .field("lanes", &(self.others.len() + 1))
+            .finish()
     }
 }
 
-impl Default for Placer {
+impl Default for SegregatedFit {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Placer {
-    /// The most units a span has.
-    pub const MAX_SPAN: u32 = u32::MAX;
-
+impl SegregatedFit {
     /// A placer without spans.
     pub fn new() -> Self {
-        Self { nodes: Vec::new(), spare: NONE, anyone: Lists::EMPTY, others: alloc::vec![Lists::EMPTY] }
+        Self::with_minimal_block(1)
     }
 
-    /// Adds a span of `size` units, free, under a tag the caller chooses; its key is for [`remove_span`](Self::remove_span).
-    /// A span without units holds nothing.
-    pub fn add_span(&mut self, tag: u32, size: u32) -> SpanKey {
-        let root = self.new_node(Node {
-            offset: 0,
-            size,
-            before: NONE,
-            after: NONE,
-            previous: NONE,
-            next: NONE,
-            lane: ANYONE,
-            generation: 0,
-            span: tag,
-        });
-        self.link(root, ANYONE);
-        SpanKey(root)
-    }
-
-    /// Whether nothing in the span is in use.
-    pub fn is_span_free(&self, span: &SpanKey) -> bool {
-        let root = &self.nodes[span.0 as usize];
-        root.lane == ANYONE && root.after == NONE
-    }
-
-    /// Removes a span.
-    ///
-    /// # Errors
-    /// The key, when something in the span is in use.
-    pub fn remove_span(&mut self, span: SpanKey) -> Result<(), SpanKey> {
-        if !self.is_span_free(&span) {
-            return Err(span);
+    /// A placer that splits no remainder of fewer than `minimal` units off a block, but gives it away with the block: for spans where
+    /// such a remainder would never serve a request of its own. 0 counts as 1.
+    pub fn with_minimal_block(minimal: u32) -> Self {
+        Self {
+            nodes: Vec::new(),
+            spare: NONE,
+            minimal: minimal.max(1),
+            anyone: Lists::EMPTY,
+            others: alloc::vec![Lists::EMPTY],
         }
-        self.unlink(span.0, ANYONE);
-        self.spare_node(span.0);
-        Ok(())
-    }
-
-    /// Places `size` units, at least 1; `None` where no span has them in one piece. Constant time.
-    #[inline]
-    pub fn allocate(&mut self, size: u32) -> Option<Block> {
-        let free = self.find(ANYONE, size)?;
-        let index = self.take(free, ANYONE, size);
-        let node = &self.nodes[index as usize];
-        Some(Block {
-            key: BlockKey { index, generation: node.generation },
-            span: node.span,
-            offset: node.offset,
-            size: node.size,
-        })
-    }
-
-    /// Frees an allocation; false for a key that is none. Constant time.
-    #[inline]
-    pub fn free(&mut self, key: BlockKey) -> bool {
-        match self.nodes.get(key.index as usize) {
-            Some(node) if node.generation == key.generation && node.lane == USED => {
-                self.put(key.index, ANYONE);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// The largest free block, in units. Takes time with the number of free blocks of the largest class.
-    pub fn largest_free(&self) -> u32 {
-        self.largest(ANYONE)
     }
 
     // ---- lanes, for the pool
@@ -308,7 +233,7 @@ impl Placer {
         self.unlink(index, lane);
         let node = &mut self.nodes[index as usize];
         let whole = *node;
-        if whole.size <= size {
+        if whole.size - size < self.minimal {
             node.lane = USED;
             node.generation = whole.generation.wrapping_add(1);
             return index;
@@ -327,6 +252,81 @@ impl Placer {
             after.before = taken;
         }
         taken
+    }
+
+    /// A free block of [`ANYONE`] that holds `size` at a multiple of `alignment`, and that multiple.
+    fn find_aligned(&self, size: u32, alignment: u32) -> Option<(u32, u32)> {
+        let fits = |index: u32| {
+            let node = &self.nodes[index as usize];
+            let offset = node.offset.checked_next_multiple_of(alignment)?;
+            (node.size.checked_sub(offset - node.offset)? >= size).then_some((index, offset))
+        };
+        // A block of this many units has an aligned piece wherever it begins.
+        let ample = size.checked_add(alignment - 1);
+        if let Some(fit) = ample.and_then(|ample| self.find(ANYONE, ample)).and_then(fits) {
+            return Some(fit);
+        }
+        let last = class_of(ample.unwrap_or(MAX_SPAN));
+        (class_of(size)..=last).find_map(|class| self.in_class(ANYONE, class).find_map(fits))
+    }
+
+    /// The free blocks of a class.
+    fn in_class(&self, lane: u32, class: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut at = self.lists(lane).heads[class as usize % CLASSES];
+        core::iter::from_fn(move || {
+            let node = self.nodes.get(at as usize)?;
+            Some(core::mem::replace(&mut at, node.next))
+        })
+    }
+
+    #[cold]
+    fn find_before_refusal(&self, size: u32) -> Result<u32, PlaceError> {
+        match size {
+            0 => Err(PlaceError::Empty),
+            size => self.find_any(ANYONE, size).ok_or(PlaceError::Full { size, alignment: 1 }),
+        }
+    }
+
+    #[inline(always)]
+    fn placed(&self, index: u32) -> Block {
+        let node = &self.nodes[index as usize];
+        Block {
+            key: BlockKey { index, generation: node.generation },
+            span: node.span,
+            offset: node.offset,
+            size: node.size,
+        }
+    }
+
+    /// Takes `size` units at `offset` of a free block of [`ANYONE`] that has them there. The answer is the block in use.
+    fn take_at(&mut self, index: u32, offset: u32, size: u32) -> u32 {
+        self.unlink(index, ANYONE);
+        let before = offset - self.nodes[index as usize].offset;
+        let taken = if before == 0 { index } else { self.split(index, before) };
+        if before > 0 {
+            self.link(index, ANYONE);
+        }
+        if self.nodes[taken as usize].size - size >= self.minimal {
+            let rest = self.split(taken, size);
+            self.link(rest, ANYONE);
+        }
+        let node = &mut self.nodes[taken as usize];
+        node.lane = USED;
+        node.generation = node.generation.wrapping_add(1);
+        taken
+    }
+
+    /// Splits a block that is in no list after `size` units. The answer is what comes after them, in no list either.
+    fn split(&mut self, index: u32, size: u32) -> u32 {
+        let whole = self.nodes[index as usize];
+        let (offset, rest) = (whole.offset + size, whole.size - size);
+        let after = self.new_node(Node { offset, size: rest, before: index, lane: USED, ..whole });
+        let node = &mut self.nodes[index as usize];
+        (node.size, node.after) = (size, after);
+        if let Some(next) = self.nodes.get_mut(whole.after as usize) {
+            next.before = after;
+        }
+        after
     }
 
     /// Frees a used block into a lane and merges it with neighbours there. The answer is the block it became part of, which is the
@@ -434,10 +434,88 @@ impl Placer {
     }
 }
 
-/// Names a span.
-#[derive(Debug, PartialEq, Eq)]
-pub struct SpanKey(u32);
+impl Placer for SegregatedFit {
+    fn add_span(&mut self, tag: u32, size: u32) -> SpanKey {
+        let root = self.new_node(Node {
+            offset: 0,
+            size,
+            before: NONE,
+            after: NONE,
+            previous: NONE,
+            next: NONE,
+            lane: ANYONE,
+            generation: 0,
+            span: tag,
+        });
+        self.link(root, ANYONE);
+        SpanKey(root)
+    }
+
+    fn remove_span(&mut self, span: SpanKey) -> Result<(), SpanKey> {
+        if !self.is_span_free(&span) {
+            return Err(span);
+        }
+        self.unlink(span.0, ANYONE);
+        self.spare_node(span.0);
+        Ok(())
+    }
+
+    /// Constant time.
+    fn is_span_free(&self, span: &SpanKey) -> bool {
+        self.nodes
+            .get(span.0 as usize)
+            .is_some_and(|root| root.lane == ANYONE && (root.before, root.after) == (NONE, NONE))
+    }
+
+    /// Constant time where a piece of the size and alignment together is free; else a look at each free block of the classes between
+    /// them and the size alone.
+    fn allocate_aligned(&mut self, size: u32, alignment: u32) -> Result<Block, PlaceError> {
+        if !alignment.is_power_of_two() {
+            return Err(PlaceError::Alignment { alignment, limit: 1 << 31 });
+        }
+        if alignment == 1 || size == 0 {
+            return self.allocate(size);
+        }
+        let (index, offset) = self.find_aligned(size, alignment).ok_or(PlaceError::Full { size, alignment })?;
+        let taken = self.take_at(index, offset, size);
+        Ok(self.placed(taken))
+    }
+
+    /// Constant time on a hit. Before it refuses a request it looks at each free block of the size's class.
+    #[inline]
+    fn allocate(&mut self, size: u32) -> Result<Block, PlaceError> {
+        let found = if size == 0 { None } else { self.find(ANYONE, size) };
+        let free = match found {
+            Some(free) => free,
+            None => self.find_before_refusal(size)?,
+        };
+        let index = self.take(free, ANYONE, size);
+        Ok(self.placed(index))
+    }
+
+    /// Constant time.
+    #[inline]
+    fn free(&mut self, key: BlockKey) -> bool {
+        match self.nodes.get(key.index as usize) {
+            Some(node) if node.generation == key.generation && node.lane == USED => {
+                self.put(key.index, ANYONE);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn block(&self, key: BlockKey) -> Option<Block> {
+        let node = self.nodes.get(key.index as usize)?;
+        (node.generation == key.generation && node.lane == USED).then(|| self.placed(key.index))
+    }
+
+    /// Takes time with the number of free blocks of the largest class.
+    fn largest_free(&self) -> u32 {
+        self.largest(ANYONE)
+    }
+}
 
 #[cfg(test)]
-#[path = "placer_tests.rs"]
+#[path = "segregated_tests.rs"]
 mod tests;
