@@ -12,6 +12,7 @@ mod ladder;
 mod lanes;
 mod pages;
 pub mod placer;
+pub mod planner;
 mod policy;
 mod pools;
 mod pressure;

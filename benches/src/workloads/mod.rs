@@ -5,6 +5,7 @@ mod digits;
 pub mod handle;
 mod idle;
 pub mod launch;
+mod plans;
 pub mod pools;
 mod start;
 pub mod submit;
@@ -25,6 +26,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("caller-pays", submit::caller_pays),
     ("taint-cycle", taint::cycle),
     ("start", start::first_result),
+    ("plan-waste", plans::waste),
     ("transfer", transfer::transfer),
     ("digits", digits::epoch),
     ("build", build::crates),
