@@ -14,6 +14,7 @@ mod layouts;
 mod linear_pool;
 mod pages;
 pub mod placer;
+pub mod planner;
 mod policy;
 mod pool;
 mod pools;

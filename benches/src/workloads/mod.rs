@@ -5,6 +5,7 @@ mod digits;
 pub mod handle;
 mod idle;
 pub mod launch;
+mod plans;
 pub mod pools;
 mod start;
 pub mod submit;
@@ -26,6 +27,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("taint-cycle", taint::cycle),
     ("start", start::first_result),
     ("pool-streams", pools::streams),
+    ("plan-waste", plans::waste),
     ("transfer", transfer::transfer),
     ("digits", digits::epoch),
     ("build", build::crates),

@@ -222,6 +222,11 @@ impl<P: Pool> Filled<P> {
 pub struct Random(u64);
 
 impl Random {
+    /// The numbers of a seed, which is not 0.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// A number below `bound`.
     #[inline]
     pub fn below(&mut self, bound: usize) -> usize {
