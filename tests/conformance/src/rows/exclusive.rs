@@ -17,6 +17,7 @@ tests! {
     C15 the_task_runs_on_the_callers_thread_and_stream_and_its_calls_pass;
     C15 calls_of_other_threads_wait_until_it_ends;
     C15 what_others_have_queued_before_takes_effect_before;
+    C15 long_work_that_others_have_queued_before_takes_effect_before;
     C15 a_nested_reservation_of_the_same_device_passes;
     C15 reservations_of_two_devices_nest;
     C15 not_taken_in_time_is_busy_and_nothing_ran;
@@ -75,6 +76,18 @@ fn what_others_have_queued_before_takes_effect_before(cx: &Context) -> Outcome {
     }
     let seen = client.exclusive(|| client.read_one(&bytes))??;
     ensure_eq!(seen.to_vec::<u32>()?, [50; 64]);
+    Ok(())
+}
+
+fn long_work_that_others_have_queued_before_takes_effect_before(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let other = on_new_stream(&client);
+    let slow = client.prepare(kernels::slow(Duration::from_millis(50)))?;
+    let (from, to) = (client.create_from_slice(raw(&[5u32; 64]))?, client.zeros(256)?);
+    client.sync()?.wait()?;
+    other.launch(&slow, cover(64)?, [&from, &to])?;
+    let seen = client.exclusive(|| client.read_one(&to))??;
+    ensure_eq!(seen.to_vec::<u32>()?, [5; 64]);
     Ok(())
 }
 
