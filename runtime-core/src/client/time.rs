@@ -97,6 +97,7 @@ impl Client {
         let promise = Promise::new();
         let owed = Owed::new(&promise, &other);
         other.submit(move |core, _| core.server.signal(point.into(), owed.hand_over()))?;
+        self.service.lean_on(&other, &promise);
         self.enqueue(move |core, at| core.server.wait(at, Until::Promised(promise)))
     }
 
@@ -107,6 +108,7 @@ impl Client {
     pub fn is_done(&self, point: Point) -> Result<bool> {
         let service = self.service_of(point)?;
         let deadline = Deadline::after(service.settings.wait_timeout);
+        service.look_at_leans();
         match service.poll_moment(point.into(), core::task::Waker::noop(), &deadline) {
             core::task::Poll::Ready(result) => result.map(|()| true),
             core::task::Poll::Pending => Ok(false),

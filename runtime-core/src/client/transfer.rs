@@ -338,6 +338,7 @@ impl Client {
             return Ok(copy);
         }
         let reading = self.read_regions(alloc::vec![source])?;
+        target.service.lean_on(&self.service, &reading.promise);
         let whole = Region::whole(&copy);
         target.enqueue(move |core, at| core.server.write(at, &whole, Payload::Promised(reading.promise)))?;
         Ok(copy)

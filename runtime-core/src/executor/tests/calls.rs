@@ -148,3 +148,15 @@ fn a_wait_inside_a_wait_loses_nobodys_wake() {
     });
     assert_eq!(block_on(outer, &soon()), Some(()));
 }
+
+#[test]
+fn a_future_that_wakes_itself_ends_at_its_deadline_too() {
+    let mut polls = 0;
+    let again = core::future::poll_fn(|context: &mut Context<'_>| {
+        polls += 1;
+        context.waker().wake_by_ref();
+        Poll::<()>::Pending
+    });
+    assert_eq!(block_on(again, &Deadline::after(Duration::from_millis(5))), None);
+    assert!(polls > 1);
+}
