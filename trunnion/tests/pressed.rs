@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Instant;
 use trunnion::Access;
 use trunnion::executor::Execution;
+use trunnion::layers::{FaultInjector, FaultKind, FaultPlan, Validate, Violations};
 use trunnion::prelude::*;
 use trunnion::service::Settings;
 use trunnion::{Error, Result};
@@ -63,6 +64,14 @@ fn whoever_waits_for_bytes_of_a_device_without_a_thread_drives_that_too() {
         let copy = source.to_client(&bytes, &target).unwrap();
         let read = target.read_one(&copy);
         assert_eq!(read.unwrap().to_vec::<u32>().unwrap(), [9; 64], "{from:?} to {to:?}");
+        // Over one in between, and back to where they came from.
+        let between = device(&settings(Execution::Runner));
+        source.launch(&slow, Grid::x(1), [&bytes]).unwrap();
+        let there = source.to_client(&bytes, &between).unwrap();
+        let back = between.to_client(&there, &target).unwrap();
+        let home = target.to_client(&back, &source).unwrap();
+        assert_eq!(target.read_one(&back).unwrap().to_vec::<u32>().unwrap(), [9; 64], "{from:?} to {to:?}");
+        assert_eq!(source.read_one(&home).unwrap().to_vec::<u32>().unwrap(), [9; 64], "{from:?} to {to:?}");
     }
 }
 
@@ -321,5 +330,88 @@ fn the_last_client_may_go_with_a_kernel_that_holds_it() {
         assert_eq!(Arc::strong_count(&held), 1, "{execution:?}: the kernel is kept by what it holds");
         drop(held);
         assert!(start.elapsed() < SOON / 2);
+    }
+}
+
+// ---- with layers around the server
+
+/// A device with layers around it, and a look at the contract on both sides of them.
+fn layered(execution: Execution, plan: FaultPlan) -> (Client, [Violations; 2]) {
+    static NEXT: AtomicU32 = AtomicU32::new(3000);
+    trunnion::devices();
+    let settings = settings(execution);
+    let host = trunnion::backend::backend("host").unwrap();
+    let device = DeviceId { backend: host.name(), index: NEXT.fetch_add(1, Ordering::Relaxed) };
+    let (opened, inner) = Validate::around(host.open(0, &settings.open).unwrap());
+    let (opened, _) = FaultInjector::around(opened, plan);
+    let (opened, outer) = Validate::around(opened);
+    (Client::try_init_with(device, opened, &settings).unwrap(), [inner, outer])
+}
+
+#[test]
+fn layers_keep_the_contract_however_a_device_is_used_and_whenever_it_ends() {
+    let plans = [
+        FaultPlan::new(),
+        FaultPlan::new().delay(Duration::from_micros(200)).reorder(5),
+        FaultPlan::new().fail(40, FaultKind::Late).fail(41, FaultKind::Refused),
+        FaultPlan::new().fail(30, FaultKind::Lost),
+        FaultPlan::new().fail(60, FaultKind::Never),
+    ];
+    for (round, plan) in plans.iter().cycle().take(25).enumerate() {
+        for execution in BOTH {
+            let (client, violations) = layered(execution, plan.clone());
+            let other = device(&settings(Execution::Runner));
+            let barrier = Barrier::new(4);
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        use_until_the_end(&on_new_stream(&client), &other, round as u32)
+                    });
+                }
+                barrier.wait();
+                thread::sleep(Duration::from_micros(400 * round as u64));
+                let start = Instant::now();
+                client.shutdown(Duration::from_millis(50));
+                assert!(start.elapsed() < SOON / 2, "{plan}, {execution:?}: {:?}", start.elapsed());
+            });
+            drop(client);
+            for violations in &violations {
+                assert_eq!(violations.count(), 0, "round {round}, {plan}, {execution:?}: {violations:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_device_that_is_lost_inside_exclusive_ends_every_wait() {
+    for execution in BOTH {
+        for number in 1..12 {
+            let (client, violations) = layered(execution, FaultPlan::new().fail(number, FaultKind::Lost));
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let answer = use_until_the_end(&on_new_stream(&client), &client, 1);
+                        assert!(answer.is_err_and(|error| error.is_device_lost() || error.is_busy()));
+                    });
+                }
+                let start = Instant::now();
+                let inside = client.exclusive_timeout(SOON, || {
+                    let bytes = client.zeros(64)?;
+                    for _ in 0..12 {
+                        client.fill(&bytes, &[1])?;
+                        client.sync()?.wait()?;
+                    }
+                    Ok::<_, Error>(())
+                });
+                let error = inside.and_then(|inside| inside).unwrap_err();
+                assert!(error.is_device_lost(), "{number}, {execution:?}: {error:?}");
+                assert!(start.elapsed() < SOON / 2);
+            });
+            client.shutdown(Duration::from_secs(1));
+            for violations in &violations {
+                assert_eq!(violations.count(), 0, "{number}, {execution:?}: {violations:?}");
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Client;
 use crate::error::{Error, Result};
-use crate::executor::Execution;
+use crate::executor::{Execution, contain};
 use crate::handle::Handle;
 use crate::platform::Deadline;
 use crate::promise::Promise;
@@ -170,18 +170,11 @@ impl Client {
     }
 }
 
-#[cfg(feature = "std")]
+/// Runs the task; what it leaves half done when it panics is the caller's affair, the device holds none of it.
 fn run<T>(task: impl FnOnce() -> T) -> Result<T> {
-    use alloc::string::{String, ToString};
-    // The task's own state is the caller's affair; the device holds none of it.
-    std::panic::catch_unwind(core::panic::AssertUnwindSafe(task)).map_err(|payload| {
-        let text = payload.downcast_ref::<&str>().map(ToString::to_string);
-        let message = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Error::Panicked { what: "an exclusive task".to_string(), message }
+    contain(task).map_err(|panic| {
+        let message = panic.message();
+        panic.discard();
+        Error::Panicked { what: "an exclusive task".into(), message }
     })
-}
-
-#[cfg(not(feature = "std"))]
-fn run<T>(task: impl FnOnce() -> T) -> Result<T> {
-    Ok(task())
 }

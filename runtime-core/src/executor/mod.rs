@@ -56,3 +56,4 @@ pub(crate) use handle::Glance;
 pub use reservation::Reservation;
 pub use resident::{Resident, Wakers};
 pub use shutdown::ShutdownReport;
+pub(crate) use unwind::contain;
