@@ -86,6 +86,14 @@ fn whoever_waits_for_a_point_of_a_device_without_a_thread_drives_that_too() {
         let own = target.create_from_slice(&[1; 64]).unwrap();
         target.sync().unwrap().wait().unwrap_or_else(|error| panic!("{from:?} to {to:?}: {error}"));
         assert!(source.is_done(point).unwrap());
+        // Who only asks, again and again, drives it as well.
+        let point = source.launch(&slow, Grid::x(1), [&bytes]).unwrap();
+        target.wait(point).unwrap();
+        let (then, start) = (target.record().unwrap(), Instant::now());
+        while !target.is_done(then).unwrap() {
+            assert!(start.elapsed() < SOON, "{from:?} to {to:?}: never done");
+            thread::sleep(Duration::from_micros(100));
+        }
         assert_eq!(target.read_one(&own).unwrap().as_slice().unwrap(), [1; 64]);
     }
 }

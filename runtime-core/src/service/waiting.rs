@@ -43,7 +43,7 @@ impl Service {
         let mut left = loop {
             // Also when the device has ended: what it answered before stays answered.
             if let Poll::Ready(result) = look(Waker::noop(), &first_look) {
-                return self.told(result);
+                return self.told(result, timeout);
             }
             if let Some(left) = progress.transpose()?
                 && near.expired()
@@ -62,7 +62,7 @@ impl Service {
                 // Of a device that has nobody else to look at it nobody is woken.
                 let nap = if self.look_at_leans() { Deadline::after(ALONE.min(slice)) } else { look_until };
                 if let Some(result) = block_on(poll_fn(|context| look(context.waker(), &nap)), &nap) {
-                    return self.told(result);
+                    return self.told(result, timeout);
                 }
                 if look_until.expired() {
                     break;
@@ -76,7 +76,7 @@ impl Service {
                     left = now.or(left);
                 }
                 Err(error) => match look(Waker::noop(), &look_until) {
-                    Poll::Ready(result) => return self.told(result),
+                    Poll::Ready(result) => return self.told(result, timeout),
                     Poll::Pending => return Err(error),
                 },
             }
@@ -100,10 +100,10 @@ impl Service {
     }
 
     /// An answer that was waited for. It may be there before whoever gave it has released the device: where it is the device's fault,
-    /// that is waited for, so that the next call meets it too.
-    fn told<T>(&self, result: Result<T>) -> Result<T> {
+    /// that is waited for, as long as the wait itself may take, so that the next call meets it too.
+    fn told<T>(&self, result: Result<T>, timeout: Duration) -> Result<T> {
         if result.as_ref().is_err_and(Error::is_device_lost) {
-            self.call("wait", |_, _| ()).ok();
+            self.call_until("wait", &Deadline::after(timeout.max(FIRST_LOOK)), |_, _| ()).ok();
         }
         result
     }
