@@ -7,7 +7,7 @@ use crate::handle::Handle;
 use crate::platform::Deadline;
 use crate::promise::Promise;
 use crate::server::Until;
-use crate::service::{self, Done, Owed, Service};
+use crate::service::{self, Core, Done, Owed, Service};
 use crate::timeline::Point;
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -45,9 +45,11 @@ impl Client {
     /// [`sync`](Self::sync), waited for at most `timeout` without progress.
     ///
     /// # Errors
-    /// The device's fault, [`Error::Timeout`].
+    /// The device's fault, [`Error::Timeout`]; [`Error::Busy`] when another thread had the device to itself that long.
     pub fn sync_timeout(&self, timeout: Duration) -> Result<()> {
-        self.sync()?.wait_for(timeout)
+        let mark = |core: &mut Core, at| core.server.mark(at);
+        let point = self.service.enqueue_until(self.stream(), &Deadline::after(timeout), mark)?;
+        self.done_of(self.service.clone(), point).wait_for(timeout)
     }
 
     /// Waits for the stream, then names the failures that lie on these bytes.

@@ -72,6 +72,17 @@ impl<T: Resident> Executor<T> {
         self.shared.push_any(move || entry, Patience::Configured)
     }
 
+    /// As [`submit`](Self::submit), waiting for room or for the end of another thread's reservation until `deadline`.
+    ///
+    /// # Errors
+    /// [`SubmitError::Busy`] when neither came by then; [`SubmitError::Closed`] after a shutdown. The entry is dropped.
+    pub fn submit_until<F>(&self, entry: F, deadline: &Deadline) -> Result<u64, SubmitError>
+    where
+        F: FnOnce(&mut T, u64) + Send + 'static,
+    {
+        self.shared.push_any(move || entry, Patience::Until(deadline))
+    }
+
     /// As [`submit`](Self::submit), for an entry that `make` gives once there is room for it: it is then built where it will lie, and
     /// never moved. `make` is not called where there is no room. It must be quick: what is queued later waits for it.
     ///

@@ -158,7 +158,9 @@ impl Service {
             shutdown: spin::Mutex::new(None),
             abandoned: AtomicUsize::new(0),
         });
-        let config = Config { name: format!("trunnion {device}"), ..settings.executor.clone() };
+        // Nobody waits for the queue longer than for the device.
+        let full_timeout = settings.executor.full_timeout.min(settings.wait_timeout);
+        let config = Config { name: format!("trunnion {device}"), full_timeout, ..settings.executor.clone() };
         let Opened { server, properties, reader } = opened;
         for alignment in
             [properties.limits.binding_alignment, properties.limits.copy_alignment, properties.limits.row_pitch]
@@ -250,6 +252,19 @@ impl Service {
         entry: impl FnOnce(&mut Core, Moment) + Send + 'static,
     ) -> Result<Point> {
         let seq = self.submit(move |core, seq| entry(core, Moment { stream, seq }))?;
+        Ok(Point { service: self.id, stream, seq })
+    }
+
+    /// Queues an operation of a stream, waiting for the queue until `deadline`.
+    pub(crate) fn enqueue_until(
+        &self,
+        stream: StreamId,
+        deadline: &Deadline,
+        entry: impl FnOnce(&mut Core, Moment) + Send + 'static,
+    ) -> Result<Point> {
+        self.shared.check()?;
+        let entry = move |core: &mut Core, seq| entry(core, Moment { stream, seq });
+        let seq = self.executor.submit_until(entry, deadline).map_err(|error| self.refused(error))?;
         Ok(Point { service: self.id, stream, seq })
     }
 
