@@ -1,7 +1,16 @@
 #!/usr/bin/env bash
 # Formatting, and clippy without a warning over every combination of features that is promised to build. A line below is
-# a combination; whoever adds a crate or a feature adds the lines for it.
+# a combination; whoever adds a crate or a feature adds the lines for it. The workspaces inside this one are looked at last.
+#
+# `ci/clippy.sh peers` looks at the code of the peers' workspace alone, for which a few hundred crates are built.
 source "$(dirname "$0")/workspace.sh"
+
+if [[ ${1:-} == peers ]]; then
+    say 'cargo clippy: benches/peers'
+    cargo clippy --quiet --manifest-path benches/peers/Cargo.toml --all-targets -- -D warnings
+    exit
+fi
+[[ -z ${1:-} ]] || die "takes no argument but peers, and was given $1"
 
 matrix=(
     '--workspace --all-targets'
@@ -47,6 +56,9 @@ matrix=(
 
 say 'cargo fmt --all --check'
 cargo fmt --all --check
+for workspace in "${NESTED[@]}"; do
+    cargo fmt --check --manifest-path "$workspace/Cargo.toml"
+done
 
 # A crate that nobody listed would go unchecked without anyone noticing.
 members=$(cargo tree --workspace --depth 0 --prefix none --format '{p}' | awk 'NF { print $1 }' | sort -u)
@@ -59,4 +71,15 @@ for combination in "${matrix[@]}"; do
     # shellcheck disable=SC2086 # a combination is several words
     cargo clippy --quiet $combination -- -D warnings
 done
-printf '\nclippy: %s combinations of features without a warning\n' "${#matrix[@]}"
+
+say 'cargo clippy: tests/fuzz'
+need c++ g++
+cargo clippy --quiet --manifest-path tests/fuzz/Cargo.toml --all-targets -- -D warnings
+
+# Whoever builds for the board looks at its code too.
+source ci/thumb.sh
+say "cargo clippy: tests/firmware, with $thumb_with"
+[[ ${thumb_cargo[*]} == cargo ]] || need /usr/bin/cargo-clippy rust-web-clippy
+"${thumb_clippy[@]}" "${thumb_build[@]:1}" --quiet --manifest-path tests/firmware/Cargo.toml -- -D warnings
+
+printf '\nclippy: %s combinations of features, and the workspaces inside, without a warning\n' "${#matrix[@]}"

@@ -29,6 +29,8 @@ step sanitize ci/sanitize.sh --long
 step proptest env PROPTEST_CASES=25600 TRUNNION_REQUIRE="$BACKENDS" cargo test --workspace --release --exclude trunnion-mutants
 # Each broken device with the whole suite.
 step mutants env TRUNNION_MUTANTS=full cargo test --release -p trunnion-mutants
+# The code of the peers' workspace, for which everything they need is built.
+step clippy-peers ci/clippy.sh peers
 # Figures that mean something, alone and beside the peers.
 step benches cargo run --release -p benches -- --all
 step peers benches/run-peers.sh --all

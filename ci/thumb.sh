@@ -11,6 +11,7 @@ export CARGO_PROFILE_DEV_DEBUG=line-tables-only
 
 if rustup target list --installed 2>/dev/null | grep -qx "$TARGET"; then
     thumb_cargo=(cargo)
+    thumb_clippy=(cargo clippy)
     thumb_build=(build --target "$TARGET")
     thumb_with=$(rustc --version)
 else
@@ -23,6 +24,8 @@ else
             "rustc-web, cargo-web and rust-web-src from bookworm-security"
     # By full path, so that rustup's proxies, which have no sources, are not taken. Building core needs what is unstable.
     thumb_cargo=(env RUSTC_BOOTSTRAP=1 RUSTC=/usr/bin/rustc /usr/bin/cargo)
+    # Of the same package, `rust-web-clippy`, which only ci/clippy.sh needs.
+    thumb_clippy=(env RUSTC_BOOTSTRAP=1 RUSTC=/usr/bin/rustc CARGO=/usr/bin/cargo /usr/bin/cargo-clippy clippy)
     thumb_build=(build '-Zbuild-std=core,alloc' --target "$TARGET")
     thumb_with="/usr/bin/rustc $version"
     # It has no linker for this target. Named for every build, though only a firmware is linked: what is built with another

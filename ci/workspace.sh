@@ -14,6 +14,9 @@ NO_STD_CRATES=(
     trunnion-backend-host
 )
 
+# The workspaces inside this one, each with its own lock file. The last is heavy to build: ci/full.sh checks its code.
+NESTED=(tests/fuzz tests/firmware benches/peers)
+
 # The backends built so far, as TRUNNION_REQUIRE wants them: comma-separated.
 BACKENDS=host
 

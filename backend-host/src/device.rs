@@ -55,7 +55,8 @@ impl Backend for HostBackend {
     /// Starts a server on a device. The options of the settings ([`HostOptions::set`]) come on top of those the backend was made with.
     ///
     /// # Errors
-    /// [`Error::BackendUnavailable`] for an option that is not valid, [`Error::NoDevice`].
+    /// [`Error::UnknownOption`], [`Error::BadOption`], [`Error::NoDevice`]; [`Error::BackendUnavailable`] for an option that cannot be had
+    /// on this machine.
     fn open(&self, index: u32, settings: &OpenSettings) -> Result<Opened> {
         let options = self.options.clone().apply(&settings.options)?;
         let driver = HostDriver::new(index, &options)?;

@@ -214,16 +214,18 @@ mod alarm {
         }
 
         pub(super) fn set(&self, due: Deadline, notifier: &Notifier) {
-            let _ = self.0.send((Instant::now() + due.remaining().unwrap_or_default(), notifier.clone()));
+            // A time that no clock here reaches never comes.
+            if let Some(at) = Instant::now().checked_add(due.remaining().unwrap_or_default()) {
+                let _ = self.0.send((at, notifier.clone()));
+            }
         }
     }
 
-    /// Ends when the device is gone and nothing is left to report.
+    /// Ends when the device is gone: nobody hears what is left to report.
     fn run(receiver: &Receiver<(Instant, Notifier)>) {
         let mut pending: BTreeMap<(Instant, u64), Notifier> = BTreeMap::new();
         let mut count = 0;
-        let mut open = true;
-        while open || !pending.is_empty() {
+        loop {
             let wait = pending
                 .keys()
                 .next()
@@ -234,10 +236,7 @@ mod alarm {
                     pending.insert((due, count), notifier);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    open = false;
-                    thread::sleep(wait.min(Duration::from_millis(if pending.is_empty() { 0 } else { 1 })));
-                }
+                Err(RecvTimeoutError::Disconnected) => return,
             }
             let now = Instant::now();
             while pending.first_key_value().is_some_and(|((due, _), _)| *due <= now) {

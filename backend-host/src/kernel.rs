@@ -487,7 +487,7 @@ impl HostBindings for Bindings<'_> {
         let (size, alignment, address) = (size_of::<AtomicU32>(), align_of::<AtomicU32>(), span.first() as usize);
         if !span.size().is_multiple_of(size) || (!address.is_multiple_of(alignment) && span.size() > 0) {
             return Err(KernelFault::WrongType {
-                what: "a buffer of atomic elements".into(),
+                what: alloc::format!("buffer {binding}, of atomic elements").into(),
                 size,
                 alignment,
                 bytes: span.size(),

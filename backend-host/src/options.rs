@@ -217,7 +217,7 @@ impl HostOptions {
     /// Sets one option from text.
     ///
     /// # Errors
-    /// [`Error::BackendUnavailable`] for a name that is none or a value that is not valid; it lists what is.
+    /// [`Error::UnknownOption`] and [`Error::BadOption`] name it and list what is valid.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
         match self.assign(name.trim(), value.trim()) {
             Some(()) => Ok(self),
@@ -303,14 +303,13 @@ impl core::fmt::Display for HostOptions {
 }
 
 fn refusal(name: &str, value: &str) -> Error {
-    let why = match NAMES.iter().find(|(known, _)| *known == name.trim()) {
-        Some((name, valid)) => format!("option `{name}`: `{value}` is not {valid}"),
-        None => {
-            let known: alloc::vec::Vec<_> = NAMES.iter().map(|(name, valid)| format!("`{name}` ({valid})")).collect();
-            format!("there is no option `{name}`; there are: {}", known.join(", "))
+    let (backend, option) = (crate::NAME, name.trim().to_string());
+    match NAMES.iter().find(|(known, _)| *known == option) {
+        Some((_, valid)) => {
+            Error::BadOption { backend, option, value: value.trim().to_string(), valid: (*valid).to_string() }
         }
-    };
-    Error::BackendUnavailable { backend: crate::NAME, why }
+        None => Error::UnknownOption { backend, option, known: NAMES.map(|(known, _)| known.to_string()).to_vec() },
+    }
 }
 
 fn at_least_one(value: &str) -> Option<u32> {
@@ -442,18 +441,17 @@ mod tests {
             ("separate_memory", "yes"),
             ("threads", "-1"),
         ] {
-            let error = HostOptions::default().set(name, value).unwrap_err().to_string();
+            let error = HostOptions::default().set(name, value).unwrap_err();
             let (_, valid) = NAMES.iter().find(|(known, _)| *known == name).unwrap();
-            assert!(error.contains(&format!("`{name}`: `{value}` is not {valid}")), "{error}");
+            let (backend, option, value, valid) = (crate::NAME, name.into(), value.into(), valid.to_string());
+            assert_eq!(error, Error::BadOption { backend, option, value, valid });
         }
     }
 
     #[test]
     fn an_unknown_option_lists_the_known_ones() {
-        let error = HostOptions::default().set("treads", "1").unwrap_err().to_string();
-        assert!(
-            error.contains("`treads`") && NAMES.iter().all(|(name, _)| error.contains(&format!("`{name}`"))),
-            "{error}"
-        );
+        let error = HostOptions::default().set("treads", "1").unwrap_err();
+        let known = NAMES.map(|(name, _)| name.to_string()).to_vec();
+        assert_eq!(error, Error::UnknownOption { backend: crate::NAME, option: "treads".into(), known });
     }
 }

@@ -24,7 +24,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Starts a server on a device.
     ///
     /// # Errors
-    /// [`Error::BackendUnavailable`], [`Error::NoDevice`].
+    /// [`Error::BackendUnavailable`], [`Error::NoDevice`]; [`Error::UnknownOption`] and [`Error::BadOption`] for what the settings tell it.
     fn open(&self, index: u32, settings: &OpenSettings) -> Result<Opened>;
 }
 
@@ -37,7 +37,8 @@ pub struct OpenSettings {
     pub memory_pools: PoolLayout,
     /// Where compiled kernels are kept; nowhere if `None`.
     pub kernel_cache: Option<String>,
-    /// Options of the backend's own, as name and value. An unknown one is an error that lists what is valid.
+    /// Options of the backend's own, as name and value. One that is not valid is [`Error::UnknownOption`] or [`Error::BadOption`], which
+    /// list what is.
     pub options: BTreeMap<String, String>,
 }
 

@@ -325,6 +325,28 @@ pub enum Error {
         /// Why, and what would help.
         why: String,
     },
+    /// An option of its own that a backend does not have.
+    #[error("backend {backend} has no option `{option}`; there are: {}", known.join(", "))]
+    UnknownOption {
+        /// The backend.
+        backend: BackendName,
+        /// The option's name, as it was given.
+        option: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A value that an option of a backend's own cannot have.
+    #[error("backend {backend}, option `{option}`: `{value}` is not {valid}")]
+    BadOption {
+        /// The backend.
+        backend: BackendName,
+        /// The option's name.
+        option: String,
+        /// The value, as it was given.
+        value: String,
+        /// What it can be, such as `a count of at least 1`.
+        valid: String,
+    },
     /// A device the backend does not have.
     #[error("there is no device {device}: the backend has {count}")]
     NoDevice {
@@ -410,6 +432,8 @@ impl Error {
             | ScopeOrder { .. }
             | LaunchModeConflict { .. }
             | UnknownBackend { .. }
+            | UnknownOption { .. }
+            | BadOption { .. }
             | NoDevice { .. }
             | AlreadyRunning { .. }
             | Reentrant { .. } => true,

@@ -27,6 +27,7 @@ pub mod kernel;
 pub mod stream;
 
 // What a device is.
+pub mod around;
 pub mod backend;
 pub mod promise;
 pub mod properties;

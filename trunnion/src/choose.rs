@@ -41,16 +41,18 @@ where
 }
 
 /// The device a configuration asks for, else the best there is; started with the configuration's settings, and its layers around its
-/// server, unless it runs.
+/// server, unless it runs: a device that runs is given as it is, and [`Client::settings`] tells how that was started.
 ///
 /// # Errors
 /// [`Error::UnknownBackend`] and [`OpenError::NoMatch`] list what there is; [`Error::NoDevice`] says how many devices there are;
-/// [`Error::BackendUnavailable`] and [`OpenError::NoDevices`] say why there can be none.
+/// [`Error::BackendUnavailable`] and [`OpenError::NoDevices`] say why there can be none; [`ConfigError`](crate::ConfigError) says where an
+/// option that the backend does not take was read, [`Error::UnknownOption`] and [`Error::BadOption`] where it came from the builder.
 pub fn open_with(config: &Config) -> Result<Client, OpenError> {
     let device = choose(config.device(), &backends())?;
     let settings = config.settings(device.backend.as_str());
     let open = || backend(device.backend.as_str())?.open(device.index, &settings.open);
-    Ok(Client::init_with(device, &settings, || Ok(config.server_layers().around(open()?)))?)
+    let opened = Client::init_with(device, &settings, || Ok(config.server_layers().around(open()?)));
+    opened.map_err(|error| config.located(error))
 }
 
 /// The device that is asked for, else the best there is.

@@ -32,7 +32,7 @@ fn what_cannot_be_opened_is_named_with_what_can() {
     assert!(matches!(error, OpenError::Name(_)), "{error}");
     let config = Config::new().backend(Device::index("host", 5)).option("host", "treads", "2");
     let error = trunnion::open_with(&config).unwrap_err().to_string();
-    assert!(error.contains("`treads`") && error.contains("`threads`"), "{error}");
+    assert!(error.contains("`treads`") && error.contains("threads"), "{error}");
 }
 
 // ---- in another process, with another environment
@@ -103,7 +103,11 @@ fn the_environment_is_refused_where_it_is_wrong() {
         ("TRUNNION_BACKEND", "host:1", "refused: there is no device host:1: the backend has 1"),
         ("TRUNNION_BACKEND", "host:", "refused: environment: `TRUNNION_BACKEND` cannot be `host:`"),
         ("TRUNNION_BAKEND", "host", "did you mean `TRUNNION_BACKEND`?"),
-        ("TRUNNION_HOST_DEVICES", "none", "option `devices`: `none` is not a count"),
+        (
+            "TRUNNION_HOST_DEVICES",
+            "none",
+            "refused: environment: `TRUNNION_HOST_DEVICES` cannot be `none`; valid: a count of at least 1",
+        ),
         ("TRUNNION_CONFIG", "nowhere.toml", "refused: nowhere.toml: "),
     ] {
         let said = in_process(&here.0, &[(name, value)]);
@@ -123,6 +127,20 @@ fn a_file_in_the_current_directory_counts_unless_another_is_named_or_none() {
     assert!(said.contains("devices: 2\nopened: host:0; 8 MiB: yes"), "{said}");
     let said = in_process(&here.0, &[("TRUNNION_CONFIG", "0")]);
     assert!(said.contains("devices: 1\nopened: host:0; 8 MiB: yes"), "{said}");
+    std::fs::write(here.0.join("options.toml"), "[host]\ndevices = 1\ntreads = 2\n").unwrap();
+    let said = in_process(&here.0, &[("TRUNNION_CONFIG", "options.toml")]);
+    assert!(
+        said.contains("refused: options.toml:3: there is no setting `host.treads`, did you mean `host.threads`?"),
+        "{said}"
+    );
+    std::fs::write(here.0.join("options.toml"), "[host]\n\nrow_pitch = 3\n").unwrap();
+    let said = in_process(&here.0, &[("TRUNNION_CONFIG", "options.toml")]);
+    assert!(said.contains("refused: options.toml:3: `host.row_pitch` cannot be `3`; valid: a size that is"), "{said}");
+    let said = in_process(&here.0, &[("TRUNNION_HOST_TREADS", "2")]);
+    assert!(
+        said.contains("environment: there is no setting `TRUNNION_HOST_TREADS`, did you mean `TRUNNION_HOST_THREADS`?"),
+        "{said}"
+    );
     let said = in_process(&here.0, &[("TRUNNION_CONFIG", "other.toml")]);
     assert!(
         said.contains("refused: other.toml:1: `ring` cannot be `round`; valid: a size from 4KiB to 1GiB"),

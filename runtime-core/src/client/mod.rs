@@ -64,7 +64,8 @@ impl Client {
         Self::load_with(device, &service::defaults())
     }
 
-    /// The device's running server; if there is none, one is started with these settings.
+    /// The device's running server; if there is none, one is started with these settings. A device that runs keeps those it was started
+    /// with, which [`settings`](Self::settings) tells.
     ///
     /// # Errors
     /// As for [`load`](Self::load).
@@ -113,7 +114,8 @@ impl Client {
         Self::init_with(device, &service::defaults(), make)
     }
 
-    /// [`init`](Self::init) with settings of its own; what they tell a backend is for `make` to heed.
+    /// [`init`](Self::init) with settings of its own; what they tell a backend is for `make` to heed. A device that runs keeps those it
+    /// was started with, which [`settings`](Self::settings) tells.
     ///
     /// # Errors
     /// As for [`init`](Self::init).
@@ -136,6 +138,11 @@ impl Client {
     /// The device's place in the registry.
     pub fn device_id(&self) -> DeviceId {
         self.service.device
+    }
+
+    /// What the device was started with, whoever opened it first.
+    pub fn settings(&self) -> &Settings {
+        &self.service.settings
     }
 
     /// Everything known about the device.

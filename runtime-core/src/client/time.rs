@@ -2,12 +2,12 @@
 
 use super::Client;
 use crate::error::{Error, Result};
-use crate::executor::Execution;
+use crate::executor::{Execution, contain};
 use crate::handle::Handle;
 use crate::platform::Deadline;
 use crate::promise::Promise;
 use crate::server::Until;
-use crate::service::{self, Done, Owed, Service};
+use crate::service::{self, Core, Done, Owed, Service};
 use crate::timeline::Point;
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -45,9 +45,11 @@ impl Client {
     /// [`sync`](Self::sync), waited for at most `timeout` without progress.
     ///
     /// # Errors
-    /// The device's fault, [`Error::Timeout`].
+    /// The device's fault, [`Error::Timeout`]; [`Error::Busy`] when another thread had the device to itself that long.
     pub fn sync_timeout(&self, timeout: Duration) -> Result<()> {
-        self.sync()?.wait_for(timeout)
+        let mark = |core: &mut Core, at| core.server.mark(at);
+        let point = self.service.enqueue_until(self.stream(), &Deadline::after(timeout), mark)?;
+        self.done_of(self.service.clone(), point).wait_for(timeout)
     }
 
     /// Waits for the stream, then names the failures that lie on these bytes.
@@ -97,6 +99,7 @@ impl Client {
         let promise = Promise::new();
         let owed = Owed::new(&promise, &other);
         other.submit(move |core, _| core.server.signal(point.into(), owed.hand_over()))?;
+        self.service.lean_on(&other, &promise);
         self.enqueue(move |core, at| core.server.wait(at, Until::Promised(promise)))
     }
 
@@ -107,6 +110,7 @@ impl Client {
     pub fn is_done(&self, point: Point) -> Result<bool> {
         let service = self.service_of(point)?;
         let deadline = Deadline::after(service.settings.wait_timeout);
+        service.look_at_leans();
         match service.poll_moment(point.into(), core::task::Waker::noop(), &deadline) {
             core::task::Poll::Ready(result) => result.map(|()| true),
             core::task::Poll::Pending => Ok(false),
@@ -168,18 +172,11 @@ impl Client {
     }
 }
 
-#[cfg(feature = "std")]
+/// Runs the task; what it leaves half done when it panics is the caller's affair, the device holds none of it.
 fn run<T>(task: impl FnOnce() -> T) -> Result<T> {
-    use alloc::string::{String, ToString};
-    // The task's own state is the caller's affair; the device holds none of it.
-    std::panic::catch_unwind(core::panic::AssertUnwindSafe(task)).map_err(|payload| {
-        let text = payload.downcast_ref::<&str>().map(ToString::to_string);
-        let message = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Error::Panicked { what: "an exclusive task".to_string(), message }
+    contain(task).map_err(|panic| {
+        let message = panic.message();
+        panic.discard();
+        Error::Panicked { what: "an exclusive task".into(), message }
     })
-}
-
-#[cfg(not(feature = "std"))]
-fn run<T>(task: impl FnOnce() -> T) -> Result<T> {
-    Ok(task())
 }

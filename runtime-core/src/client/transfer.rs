@@ -7,9 +7,10 @@ use crate::elem::ElemType;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::layout::{MemoryLayout, Rows, TensorDescriptor, dense_size};
+use crate::platform::Deadline;
 use crate::promise::Promise;
 use crate::server::{Pattern, Payload, Region};
-use crate::service::{Owed, Reading};
+use crate::service::{Core, Owed, Reading};
 use crate::timeline::Point;
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -136,9 +137,10 @@ impl Client {
     /// [`read`](Self::read), waiting at most `timeout` without progress.
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// As for [`read`](Self::read); [`Error::Busy`] when another thread had the device to itself that long.
     pub fn read_timeout(&self, handles: &[&Handle], timeout: Duration) -> Result<Vec<Bytes>> {
-        self.read_async(handles)?.wait_for(timeout)
+        let regions = handles.iter().map(|handle| Region::whole(handle)).collect();
+        self.read_regions_until(regions, Some(&Deadline::after(timeout)))?.wait_for(timeout)
     }
 
     /// [`read`](Self::read) of one handle.
@@ -234,10 +236,19 @@ impl Client {
     }
 
     fn read_regions(&self, regions: Vec<Region>) -> Result<Reading> {
+        self.read_regions_until(regions, None)
+    }
+
+    /// Queues a read, until the deadline where there is one, else as long as any operation.
+    fn read_regions_until(&self, regions: Vec<Region>, deadline: Option<&Deadline>) -> Result<Reading> {
         regions.iter().try_for_each(|region| self.check_transfer(&region.handle))?;
         let promise = Promise::new();
         let owed = Owed::new(&promise, &self.service);
-        let point = self.enqueue(move |core, at| core.server.read(at, &regions, owed.hand_over()))?;
+        let read = move |core: &mut Core, at| core.server.read(at, &regions, owed.hand_over());
+        let point = match deadline {
+            Some(deadline) => self.service.enqueue_until(self.stream(), deadline, read)?,
+            None => self.enqueue(read)?,
+        };
         Ok(Reading { service: self.service.clone(), point, promise })
     }
 
@@ -338,6 +349,7 @@ impl Client {
             return Ok(copy);
         }
         let reading = self.read_regions(alloc::vec![source])?;
+        target.service.lean_on(&self.service, &reading.promise);
         let whole = Region::whole(&copy);
         target.enqueue(move |core, at| core.server.write(at, &whole, Payload::Promised(reading.promise)))?;
         Ok(copy)

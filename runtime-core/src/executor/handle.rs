@@ -1,7 +1,7 @@
 //! The executor as its users hold it.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::time::Duration;
 
 use super::bell::{NOTIFIED, Notifier};
@@ -72,6 +72,17 @@ impl<T: Resident> Executor<T> {
         self.shared.push_any(move || entry, Patience::Configured)
     }
 
+    /// As [`submit`](Self::submit), waiting for room or for the end of another thread's reservation until `deadline`.
+    ///
+    /// # Errors
+    /// [`SubmitError::Busy`] when neither came by then; [`SubmitError::Closed`] after a shutdown. The entry is dropped.
+    pub fn submit_until<F>(&self, entry: F, deadline: &Deadline) -> Result<u64, SubmitError>
+    where
+        F: FnOnce(&mut T, u64) + Send + 'static,
+    {
+        self.shared.push_any(move || entry, Patience::Until(deadline))
+    }
+
     /// As [`submit`](Self::submit), for an entry that `make` gives once there is room for it: it is then built where it will lie, and
     /// never moved. `make` is not called where there is no room. It must be quick: what is queued later waits for it.
     ///
@@ -139,6 +150,11 @@ impl<T: Resident> Executor<T> {
         self.shared.drain(word_of(ThreadToken::current()));
     }
 
+    /// Something that can look at the executor, and does not keep it.
+    pub(crate) fn glance(&self) -> Glance<T> {
+        Glance(Arc::downgrade(&self.shared))
+    }
+
     /// Takes the device for the calling thread, and returns when everything queued before has run.
     ///
     /// Until the reservation is dropped, other threads' submits and calls wait, and answer `Busy` at their deadlines; the owner's pass, and so do
@@ -181,6 +197,19 @@ impl<T: Resident> Shared<T> {
         }
         let boxed = Box::new(make());
         self.push(move || move |resident: &mut T, ticket| boxed(resident, ticket), patience)
+    }
+}
+
+/// A look at an executor that may be gone by now.
+pub(crate) struct Glance<T: Resident>(Weak<Shared<T>>);
+
+impl<T: Resident> Glance<T> {
+    /// Has the resident see what the hardware has finished and runs what is queued, if the lock is free; otherwise whoever has it does.
+    pub(crate) fn take(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.bell.ring(NOTIFIED);
+            shared.drain(word_of(ThreadToken::current()));
+        }
     }
 }
 

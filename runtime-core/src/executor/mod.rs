@@ -52,6 +52,8 @@ pub use bell::Notifier;
 pub use config::{Config, Execution};
 pub use error::{Busy, CallError, StartError, SubmitError};
 pub use handle::Executor;
+pub(crate) use handle::Glance;
 pub use reservation::Reservation;
 pub use resident::{Resident, Wakers};
 pub use shutdown::ShutdownReport;
+pub(crate) use unwind::contain;

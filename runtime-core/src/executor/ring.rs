@@ -341,21 +341,28 @@ impl<T> Ring<T> {
         self.tail.0.word.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// How many published entries lie in the ring. A guess while somebody runs them.
+    /// How many entries lie in the ring. What is claimed and not published counts as one: an entry that is being built, or a turn. A guess
+    /// while somebody runs them.
     pub(super) fn count(&self) -> usize {
         let mut position = self.head.0.position.load(Ordering::Acquire);
+        let tail = self.tail.0.word.load(Ordering::Acquire) & !FLAGS;
+        let mut left = tail.wrapping_sub(position) / UNIT;
+        // Whoever runs entries meanwhile may have come by the tail that was read.
+        if left > self.marks.len() {
+            return 0;
+        }
         let mut entries = 0;
-        let mut left = self.marks.len();
-        loop {
+        let mut in_gap = false;
+        while left > 0 {
             let mark = self.mark(position).load(Ordering::Acquire);
-            let units = (mark >> KIND_BITS) as usize;
-            if mark == 0 || units > left {
-                return entries;
-            }
+            let is_gap = mark == 0;
+            let units = if is_gap { 1 } else { ((mark >> KIND_BITS) as usize).min(left) };
+            entries += usize::from(if is_gap { !in_gap } else { mark & PADDING == ENTRY });
+            in_gap = is_gap;
             left -= units;
-            entries += usize::from(mark & PADDING == ENTRY);
             position = position.wrapping_add(units * UNIT);
         }
+        entries
     }
 
     #[inline]

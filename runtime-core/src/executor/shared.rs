@@ -58,6 +58,8 @@ pub(super) enum Patience<'a> {
     None,
     /// As configured, counted from when the wait begins.
     Configured,
+    /// Until then.
+    Until(&'a Deadline),
     /// A blocking caller's own; it runs its entry itself.
     Caller(&'a Deadline),
 }
@@ -132,7 +134,7 @@ impl<T: Resident> Shared<T> {
                 own = Deadline::after(self.full_timeout);
                 Some(&own)
             }
-            Patience::Caller(deadline) => Some(deadline),
+            Patience::Until(deadline) | Patience::Caller(deadline) => Some(deadline),
         };
         let mut backoff = Backoff::default();
         loop {
@@ -162,7 +164,7 @@ impl<T: Resident> Shared<T> {
     /// Where there is no runner every submitter is told to run entries, unless it will anyway, or must not.
     fn for_inline(&self, mut claim: Claim, patience: Patience<'_>) -> Claim {
         if !self.has_runner {
-            claim.wake = matches!(patience, Patience::Configured);
+            claim.wake = matches!(patience, Patience::Configured | Patience::Until(_));
         }
         claim
     }

@@ -1,6 +1,7 @@
 //! A workgroup as a kernel that runs on the host sees it: checked views of its buffers, its parameters, its shared memory.
 
-use crate::error::KernelFault;
+use crate::error::{KernelFault, Text};
+use alloc::format;
 use bytemuck::Pod;
 use core::fmt;
 use core::ops::Range;
@@ -94,7 +95,7 @@ impl<'a> Workgroup<'a> {
     /// [`KernelFault::WrongUse`] when the interface declares another use, [`KernelFault::WrongType`] when the bytes are no such elements.
     pub fn read<T: Pod>(&self, binding: usize) -> Result<&'a [T], KernelFault> {
         let bytes = self.bindings.read(binding)?;
-        bytemuck::try_cast_slice(bytes).map_err(|_| wrong_type::<T>("a buffer", bytes))
+        bytemuck::try_cast_slice(bytes).map_err(|_| wrong_type::<T>(buffer(binding), bytes.len(), bytes.as_ptr()))
     }
 
     /// This workgroup's own part of a partitioned buffer, as elements. It can be had once.
@@ -102,7 +103,7 @@ impl<'a> Workgroup<'a> {
     /// # Errors
     /// As for [`read`](Self::read), and [`KernelFault::ClaimOverlap`] the second time.
     pub fn part<T: Pod>(&self, binding: usize) -> Result<&'a mut [T], KernelFault> {
-        cast_mut("a partition", self.bindings.part(binding)?)
+        cast_mut(self.bindings.part(binding)?, || buffer(binding))
     }
 
     /// Which elements of the buffer this workgroup's part is.
@@ -123,7 +124,9 @@ impl<'a> Workgroup<'a> {
     pub fn claim<T: Pod>(&self, binding: usize, range: Range<usize>) -> Result<&'a mut [T], KernelFault> {
         let bytes = |index: usize| (index as u64).checked_mul(size_of::<T>() as u64);
         match (bytes(range.start), bytes(range.end)) {
-            (Some(start), Some(end)) if start <= end => cast_mut("a claim", self.bindings.claim(binding, start..end)?),
+            (Some(start), Some(end)) if start <= end => {
+                cast_mut(self.bindings.claim(binding, start..end)?, || buffer(binding))
+            }
             _ => Err(KernelFault::OutOfBounds {
                 binding,
                 range: range.start as u64..range.end as u64,
@@ -154,7 +157,8 @@ impl<'a> Workgroup<'a> {
     /// [`KernelFault::WrongType`] when `P` has another size than the interface declares.
     pub fn parameters<P: Pod>(&self) -> Result<P, KernelFault> {
         let bytes = self.bindings.parameters();
-        bytemuck::try_pod_read_unaligned(bytes).map_err(|_| wrong_type::<P>("the parameters", bytes))
+        bytemuck::try_pod_read_unaligned(bytes)
+            .map_err(|_| wrong_type::<P>("the parameters".into(), bytes.len(), bytes.as_ptr()))
     }
 
     /// The workgroup's shared memory, its own, zeroed. It can be had once.
@@ -164,7 +168,7 @@ impl<'a> Workgroup<'a> {
     /// # Errors
     /// As for [`part`](Self::part).
     pub fn shared<T: Pod>(&self) -> Result<&'a mut [T], KernelFault> {
-        cast_mut("shared memory", self.bindings.shared()?)
+        cast_mut(self.bindings.shared()?, || "shared memory".into())
     }
 }
 
@@ -174,17 +178,16 @@ impl fmt::Debug for Workgroup<'_> {
     }
 }
 
-fn cast_mut<'a, T: Pod>(what: &'static str, bytes: &'a mut [u8]) -> Result<&'a mut [T], KernelFault> {
-    let fault = wrong_type::<T>(what, bytes);
-    bytemuck::try_cast_slice_mut(bytes).map_err(|_| fault)
+/// What a buffer is called where it is viewed as a type it does not fit.
+fn buffer(binding: usize) -> Text {
+    format!("buffer {binding}").into()
 }
 
-fn wrong_type<T>(what: &'static str, bytes: &[u8]) -> KernelFault {
-    KernelFault::WrongType {
-        what: what.into(),
-        size: size_of::<T>(),
-        alignment: align_of::<T>(),
-        bytes: bytes.len(),
-        address: bytes.as_ptr() as usize,
-    }
+fn cast_mut<T: Pod>(bytes: &mut [u8], what: impl FnOnce() -> Text) -> Result<&mut [T], KernelFault> {
+    let (length, address) = (bytes.len(), bytes.as_ptr());
+    bytemuck::try_cast_slice_mut(bytes).map_err(|_| wrong_type::<T>(what(), length, address))
+}
+
+fn wrong_type<T>(what: Text, bytes: usize, address: *const u8) -> KernelFault {
+    KernelFault::WrongType { what, size: size_of::<T>(), alignment: align_of::<T>(), bytes, address: address as usize }
 }

@@ -4,6 +4,7 @@ mod core_resident;
 mod launches;
 #[cfg(all(test, feature = "std", not(loom)))]
 mod launches_tests;
+mod leaning;
 mod registry;
 #[cfg(all(test, feature = "std", not(loom)))]
 mod scripted;
@@ -38,6 +39,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
 use hashbrown::HashMap;
+use leaning::{Leans, WithoutThread};
 use smallvec::SmallVec;
 
 /// How many bytes may be in the queue on their way to the device before a caller helps.
@@ -61,6 +63,7 @@ pub(crate) struct Service {
     modes: spin::Mutex<HashMap<StreamId, OpenModes>>,
     modes_open: AtomicUsize,
     pub(crate) launches: Launches,
+    _without_thread: Option<WithoutThread>,
 }
 
 /// What the clients of a device share with the resident of its executor.
@@ -74,6 +77,7 @@ pub(crate) struct Shared {
     fault: spin::Once<Error>,
     late: spin::Mutex<Late>,
     has_late: AtomicBool,
+    leans: Leans,
     /// Bytes in the queue on their way to the device.
     staged: AtomicUsize,
     shutdown: spin::Mutex<Option<Deadline>>,
@@ -149,11 +153,14 @@ impl Service {
             fault: spin::Once::new(),
             late: spin::Mutex::default(),
             has_late: AtomicBool::new(false),
+            leans: Leans::default(),
             staged: AtomicUsize::new(0),
             shutdown: spin::Mutex::new(None),
             abandoned: AtomicUsize::new(0),
         });
-        let config = Config { name: format!("trunnion {device}"), ..settings.executor.clone() };
+        // Nobody waits for the queue longer than for the device.
+        let full_timeout = settings.executor.full_timeout.min(settings.wait_timeout);
+        let config = Config { name: format!("trunnion {device}"), full_timeout, ..settings.executor.clone() };
         let Opened { server, properties, reader } = opened;
         for alignment in
             [properties.limits.binding_alignment, properties.limits.copy_alignment, properties.limits.row_pitch]
@@ -166,6 +173,7 @@ impl Service {
         }
         let executor =
             Executor::new(Core::new(server, shared.clone()), config).map_err(|error| unavailable(error.to_string()))?;
+        let without_thread = WithoutThread::of(settings.executor.execution);
         let notifier = executor.notifier();
         let service = Self {
             id,
@@ -181,6 +189,7 @@ impl Service {
             modes: spin::Mutex::default(),
             modes_open: AtomicUsize::new(0),
             launches: Launches::default(),
+            _without_thread: without_thread,
         };
         service.submit(move |core, _| core.server.start(notifier))?;
         Ok(service)
@@ -243,6 +252,19 @@ impl Service {
         entry: impl FnOnce(&mut Core, Moment) + Send + 'static,
     ) -> Result<Point> {
         let seq = self.submit(move |core, seq| entry(core, Moment { stream, seq }))?;
+        Ok(Point { service: self.id, stream, seq })
+    }
+
+    /// Queues an operation of a stream, waiting for the queue until `deadline`.
+    pub(crate) fn enqueue_until(
+        &self,
+        stream: StreamId,
+        deadline: &Deadline,
+        entry: impl FnOnce(&mut Core, Moment) + Send + 'static,
+    ) -> Result<Point> {
+        self.shared.check()?;
+        let entry = move |core: &mut Core, seq| entry(core, Moment { stream, seq });
+        let seq = self.executor.submit_until(entry, deadline).map_err(|error| self.refused(error))?;
         Ok(Point { service: self.id, stream, seq })
     }
 

@@ -16,7 +16,8 @@ pub struct Settings {
     pub drop_timeout: Duration,
     /// What becomes of launches made without bounds checks.
     pub bounds: BoundsPolicy,
-    /// How the device's executor is made; its thread's name is set to the device's.
+    /// How the device's executor is made; its thread's name is set to the device's, and nobody waits for its queue longer than
+    /// [`wait_timeout`](Self::wait_timeout).
     pub executor: Config,
 }
 

@@ -160,6 +160,28 @@ fn what_is_done_is_found_done_without_any_time_while_another_thread_has_the_devi
     holder.join().unwrap().unwrap();
 }
 
+#[test]
+fn a_fault_is_told_in_time_while_another_thread_has_the_device() {
+    let (client, remote) = client();
+    let reading = client.read_async(&[&client.empty(8).unwrap()]).unwrap();
+    client.flush().unwrap();
+    let cause = "unplugged".to_string();
+    remote.with(|script| script.fault = Some(Error::DeviceLost { cause }));
+    let (take, taken) = mpsc::channel();
+    // Whoever finds the fault keeps the device for longer than anybody waits.
+    let keep = move |core: &mut Core, _| {
+        core.server.progress();
+        take.send(()).unwrap();
+        thread::sleep(Duration::from_secs(3));
+    };
+    client.service.submit(keep).unwrap();
+    taken.recv().unwrap();
+    let start = Instant::now();
+    let answer = reading.wait_for(Duration::from_millis(50));
+    assert!(answer.as_ref().is_err_and(Error::is_device_lost), "{answer:?}");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
 // ---- wakers
 
 /// Does something when it is woken.

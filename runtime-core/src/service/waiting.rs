@@ -43,7 +43,7 @@ impl Service {
         let mut left = loop {
             // Also when the device has ended: what it answered before stays answered.
             if let Poll::Ready(result) = look(Waker::noop(), &first_look) {
-                return self.told(result);
+                return self.told(result, timeout);
             }
             if let Some(left) = progress.transpose()?
                 && near.expired()
@@ -51,14 +51,22 @@ impl Service {
                 break left;
             }
             progress = Some(self.progress(point.seq, &first_look));
+            self.look_at_leans();
             crate::platform::give_way();
         };
         let slice = if self.executor.is_left_to_caller() { ALONE.min(timeout) } else { timeout / LOOKS };
         let mut deadline = start;
         loop {
             let look_until = Deadline::after(slice);
-            if let Some(result) = block_on(poll_fn(|context| look(context.waker(), &look_until)), &look_until) {
-                return self.told(result);
+            loop {
+                // Of a device that has nobody else to look at it nobody is woken.
+                let nap = if self.look_at_leans() { Deadline::after(ALONE.min(slice)) } else { look_until };
+                if let Some(result) = block_on(poll_fn(|context| look(context.waker(), &nap)), &nap) {
+                    return self.told(result, timeout);
+                }
+                if look_until.expired() {
+                    break;
+                }
             }
             match self.progress(point.seq, &Deadline::after(timeout / LOOKS)) {
                 Ok(now) => {
@@ -68,7 +76,7 @@ impl Service {
                     left = now.or(left);
                 }
                 Err(error) => match look(Waker::noop(), &look_until) {
-                    Poll::Ready(result) => return self.told(result),
+                    Poll::Ready(result) => return self.told(result, timeout),
                     Poll::Pending => return Err(error),
                 },
             }
@@ -92,10 +100,10 @@ impl Service {
     }
 
     /// An answer that was waited for. It may be there before whoever gave it has released the device: where it is the device's fault,
-    /// that is waited for, so that the next call meets it too.
-    fn told<T>(&self, result: Result<T>) -> Result<T> {
+    /// that is waited for, as long as the wait itself may take, so that the next call meets it too.
+    fn told<T>(&self, result: Result<T>, timeout: Duration) -> Result<T> {
         if result.as_ref().is_err_and(Error::is_device_lost) {
-            self.call("wait", |_, _| ()).ok();
+            self.call_until("wait", &Deadline::after(timeout.max(FIRST_LOOK)), |_, _| ()).ok();
         }
         result
     }
@@ -109,10 +117,11 @@ impl Service {
         }
     }
 
-    /// A task found no answer. Inline nobody else looks at the device, so it asks to be polled again, where that does not keep
-    /// a page's event loop from running.
+    /// A task found no answer. Inline nobody else looks at the device, or at one that it waits for, so the task asks to be polled again,
+    /// where that does not keep a page's event loop from running.
     fn poll_again(&self, context: &Context<'_>) {
-        if self.settings.executor.execution == Execution::Inline && cfg!(not(target_family = "wasm")) {
+        let is_alone = self.look_at_leans() || self.settings.executor.execution == Execution::Inline;
+        if is_alone && cfg!(not(target_family = "wasm")) {
             context.waker().wake_by_ref();
         }
     }

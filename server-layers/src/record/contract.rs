@@ -4,39 +4,29 @@ use super::{Known, Log, Record};
 use crate::program::{Content, MAX_SIZE, MAX_VIEWS, Sink};
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use core::any::Any;
-use core::task::{Poll, Waker};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::around::Around;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::error::{Error, Result};
-use trunnion_runtime_core::executor::{Notifier, Wakers};
+use trunnion_runtime_core::executor::Wakers;
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
-use trunnion_runtime_core::kernel::KernelHandle;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
-use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
-};
+use trunnion_runtime_core::server::{AccessServer, Grant, Launch, Pattern, Payload, Region, Server, Until};
 use trunnion_runtime_core::timeline::Moment;
 
-impl<S: Server + ?Sized, K: Sink + Send + 'static> Server for Record<S, K> {
-    fn as_any(&mut self) -> &mut dyn Any {
-        self.inside.as_any()
+impl<S: Server + ?Sized, K: Sink + Send + 'static> Around for Record<S, K> {
+    type Inside = S;
+
+    fn inside(&self) -> &S {
+        &self.inside
     }
 
-    fn start(&mut self, notifier: Notifier) {
-        self.inside.start(notifier);
-    }
-
-    fn enter(&mut self) {
-        self.inside.enter();
-    }
-
-    fn progress(&mut self) {
-        self.inside.progress();
+    fn inside_mut(&mut self) -> &mut S {
+        &mut self.inside
     }
 
     fn leave(&mut self) -> Wakers {
@@ -54,14 +44,6 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Server for Record<S, K> {
     fn panicked(&mut self, seq: u64, message: &str) {
         self.log.comment(&alloc::format!("# {seq} panicked: {message}"));
         self.inside.panicked(seq, message);
-    }
-
-    fn fault(&self) -> Option<&Error> {
-        self.inside.fault()
-    }
-
-    fn unfinished(&self, up_to: u64) -> usize {
-        self.inside.unfinished(up_to)
     }
 
     fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {
@@ -114,43 +96,15 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Server for Record<S, K> {
         self.inside.flush(stream)
     }
 
-    fn poll(&mut self, at: Moment, waker: &Waker) -> Poll<Result<()>> {
-        self.inside.poll(at, waker)
-    }
-
-    fn signal(&mut self, at: Moment, promise: Promise<()>) {
-        self.inside.signal(at, promise);
-    }
-
-    fn check(&mut self, targets: &[Handle]) -> Result<()> {
-        self.inside.check(targets)
-    }
-
-    fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds) -> Result<()> {
-        self.inside.compile(kernel, bounds)
-    }
-
-    fn compile_together(&mut self, kernels: &[(KernelHandle, Bounds)]) -> Vec<Result<()>> {
-        self.inside.compile_together(kernels)
-    }
-
     fn retire_kernel(&mut self, slot: u32) {
         self.log.kernels.remove(&slot);
         self.inside.retire_kernel(slot);
-    }
-
-    fn compile_statistics(&self) -> CompileStatistics {
-        self.inside.compile_statistics()
     }
 
     fn shutdown(&mut self, deadline: &Deadline) -> usize {
         let abandoned = self.inside.shutdown(deadline);
         self.log.end();
         abandoned
-    }
-
-    fn memory(&mut self) -> Option<&mut dyn MemoryServer> {
-        self.inside.memory()
     }
 
     fn access(&mut self) -> Option<&mut dyn AccessServer> {

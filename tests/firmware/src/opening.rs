@@ -55,9 +55,9 @@ fn not_there() -> Outcome {
 }
 
 fn options() -> Outcome {
-    let error = fails(open_with(&[("treads", "1")]), |e| matches!(e, Error::BackendUnavailable { .. }))?;
-    holds(format!("{error}").contains("`threads`"), &error)?;
-    let error = fails(open_with(&[("memory", "9GB")]), |e| matches!(e, Error::BackendUnavailable { .. }))?;
+    let error = fails(open_with(&[("treads", "1")]), |e| matches!(e, Error::UnknownOption { .. }))?;
+    holds(format!("{error}").contains("threads"), &error)?;
+    let error = fails(open_with(&[("memory", "9GB")]), |e| matches!(e, Error::BadOption { .. }))?;
     holds(format!("{error}").contains("`9GB`"), &error)?;
     same(open_with(&[("memory", "64KiB")])?.limits().memory, 64 << 10)
 }

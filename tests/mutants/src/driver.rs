@@ -53,6 +53,7 @@ impl MutantDriver {
         let mut properties = host.properties().clone();
         match fault {
             Fault::LimitsAssumed => properties.limits = assumed(&properties.limits),
+            Fault::DescriptionEmpty => properties.info.api.clear(),
             Fault::IdentityChanging => properties.info.driver.push_str(&format!(" {}", std::process::id())),
             _ => {}
         }
@@ -256,7 +257,10 @@ unsafe impl Driver for MutantDriver {
         target: Place<'_, HostPage>,
         mut pattern: Pattern,
     ) -> Result<()> {
-        let target = HeldPlace::of(target);
+        let mut target = HeldPlace::of(target);
+        if self.fault == Fault::FillSpills && pattern.bytes().len() == 1 && target.offset > 0 {
+            (target.offset, target.size) = (target.offset - 1, target.size + 1);
+        }
         if self.fault == Fault::PatternHalved {
             pattern = Pattern::new(&pattern.bytes()[..pattern.bytes().len().div_ceil(2)])?;
         }

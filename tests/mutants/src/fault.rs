@@ -37,6 +37,8 @@ pub enum Fault {
     OomMarksNeighbour,
     /// Every allocation goes to the general pools.
     ModeIgnored,
+    /// The host bytes of a write are held for good.
+    PayloadKept,
     /// A clean-up does nothing.
     CleanupIgnored,
     /// The driver keeps the memory it is given back.
@@ -65,6 +67,8 @@ pub enum Fault {
     ParametersKept,
     /// The bytes of a read of several handles are answered in another order.
     PiecesSwapped,
+    /// A fill of single bytes touches the byte before its range too.
+    FillSpills,
     /// A copy leaves out its last byte.
     CopyCut,
     /// A write in place leaves out its last byte.
@@ -95,6 +99,8 @@ pub enum Fault {
     TransferUnmarked,
     /// A kernel that panics takes the device with it.
     PanicFatal,
+    /// The server does not say that its device is lost.
+    FaultHidden,
     /// Calls on a lost device do not say why it was lost.
     CauseForgotten,
     /// The backend's own way to its resources takes handles of other devices.
@@ -105,6 +111,8 @@ pub enum Fault {
     FailureRecompiled,
     /// A kernel is compiled again for each launch.
     Recompiled,
+    /// A compilation that is asked for finds nothing wrong.
+    CompileSilent,
     /// A compile error has lost its line.
     LineLost,
     /// Every kernel is read as one that works in place.
@@ -122,7 +130,15 @@ pub enum Fault {
     /// A waiter never learns that the device gets on.
     ProgressUnseen,
 
+    // ---- servers of one process
+    /// Writes reach the device only on the thread that wrote first: whoever comes from another thread has no context.
+    ThreadBound,
+    /// Servers share one context, which ends with the first of them that is dropped without having been started.
+    ContextShared,
+
     // ---- what the device says of itself
+    /// The description does not say which API the device is reached through.
+    DescriptionEmpty,
     /// A device that does not exist is the first one.
     IndexIgnored,
     /// Devices are numbered from 1 where they are listed.

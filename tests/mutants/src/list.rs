@@ -70,6 +70,7 @@ mutants! {
         "C8::work_of_another_stream_is_waited_for_however_long_it_takes",
         "L4::counts_may_be_written_by_another_stream_just_before",
         "K1::a_transfer_comes_after_the_work_on_its_source",
+        "C15::long_work_that_others_have_queued_before_takes_effect_before",
     ];
     barrier_ignored BarrierIgnored Loose [
         "C8::operations_of_one_stream_take_effect_in_order",
@@ -105,6 +106,7 @@ mutants! {
     page_leaked PageLeaked Plain ["M17::what_was_given_back_the_driver_can_give_again"];
     layout_ignored LayoutIgnored Plain ["M16::a_layout_governs_what_is_allocated_from_then_on"];
     retired_hidden RetiredHidden Plain ["M16::pages_of_the_layout_before_retire_as_they_empty"];
+    payload_kept PayloadKept Plain ["M21::shared_memory_is_kept_until_the_last_view_is_gone"];
     report_off ReportOff Plain ["M15::the_sums_agree_whatever_was_allocated"];
 
     // ---- bytes
@@ -116,6 +118,7 @@ mutants! {
     parameters_cut ParametersCut Plain ["L1::a_kernel_gets_its_parameters", "L5::as_many_parameters_as_the_limit_says_work_and_more_are_refused"];
     parameters_kept ParametersKept Plain ["L10::its_parameters_can_be_replaced", "L1::a_kernel_gets_its_parameters"];
     pieces_swapped PiecesSwapped Plain ["M7::a_read_of_several_handles_answers_each_in_order"];
+    fill_spills FillSpills Plain ["M4::a_slice_is_a_range_of_the_same_bytes"];
     copy_cut CopyCut Plain ["M10::a_copy_of_twenty_five_bytes_is_exact"];
     grant_cut GrantCut Plain ["M2::what_is_created_is_read_back_whatever_its_size"];
     zeros_skipped ZerosSkipped Plain ["M1::zeros_are_zero_also_in_memory_used_before"];
@@ -127,6 +130,9 @@ mutants! {
     failure_kept FailureKept Plain [
         "C14::a_check_names_a_failure_known_at_enqueue",
         "M6::a_write_clears_the_failure_on_exactly_the_bytes_written",
+        "M9::a_look_that_fails_can_be_repeated",
+        "F4::a_kernel_that_merely_stores_clears_nothing",
+        "F5::of_several_tensors_in_one_reservation_one_fails_and_the_others_stay_readable",
     ];
     named_twice NamedTwice Plain ["F2::one_failure_on_several_buffers_is_named_once"];
     never_named NeverNamed Plain [
@@ -138,17 +144,33 @@ mutants! {
     check_silent CheckSilent Plain [
         "C13::sync_buffers_waits_and_names_what_failed",
         "C14::a_check_names_a_failure_known_at_enqueue",
+        "M9::the_async_form_checks_for_failures_at_the_call",
     ];
-    chain_reversed ChainReversed Plain ["L7::kernels_over_its_outputs_are_skipped_and_those_beside_them_run"];
+    chain_reversed ChainReversed Plain [
+        "L7::kernels_over_its_outputs_are_skipped_and_those_beside_them_run",
+        "F3::a_launch_over_a_failure_is_skipped_and_hands_it_on_with_the_way_it_came",
+    ];
     flush_tells FlushTells Plain ["C11::a_flush_reports_no_failure_of_a_launch"];
-    transfer_unmarked TransferUnmarked Plain ["K1::a_failed_source_marks_the_copy_and_nothing_else"];
+    transfer_unmarked TransferUnmarked Plain [
+        "K1::a_failed_source_marks_the_copy_and_nothing_else",
+        "F6::a_panic_of_the_server_marks_the_outputs_and_the_device_goes_on",
+        "F9::every_operation_fails_in_every_way_and_harms_nothing_else",
+    ];
     panic_fatal PanicFatal Plain ["L1::a_kernel_that_panics_marks_its_outputs_and_the_device_goes_on"];
+    fault_hidden FaultHidden Plain ["F7::a_fault_that_the_driver_meets_is_told_by_sync"];
     cause_forgotten CauseForgotten Plain ["C17::what_was_pending_is_answered_with_the_cause"];
     foreign_accepted ForeignAccepted Plain ["F1::a_foreign_handle_is_refused_by_every_call_and_nothing_is_submitted"];
 
     // ---- kernels
     failure_recompiled FailureRecompiled Plain ["L7::a_failed_compilation_is_kept_and_not_repeated"];
-    recompiled Recompiled Plain ["L8::a_kernel_is_compiled_once_by_its_id"];
+    recompiled Recompiled Plain [
+        "L8::a_kernel_is_compiled_once_by_its_id",
+        "L12::its_record_adds_up_with_the_devices_statistics",
+    ];
+    compile_silent CompileSilent Plain [
+        "L8::compile_queued_names_what_does_not_compile_and_compiles_the_rest",
+        "L9::a_kernel_that_does_not_compile_marks_nothing_and_is_named_later",
+    ];
     line_lost LineLost Plain ["L7::a_compile_error_carries_message_line_and_the_kernels_name"];
     interface_misread InterfaceMisread Plain ["L11::a_written_range_that_overlaps_another_is_refused"];
 
@@ -159,7 +181,12 @@ mutants! {
     shutdown_uncounted ShutdownUncounted Plain ["C16::work_that_cannot_end_is_abandoned_and_counted_in_bounded_time"];
     progress_unseen ProgressUnseen Plain ["C18::progress_starts_the_timeout_again"];
 
+    // ---- servers of one process
+    thread_bound ThreadBound Plain ["C3::clones_are_used_from_many_threads_at_once"];
+    context_shared ContextShared Plain ["C2::a_second_server_on_a_device_is_refused_and_the_first_goes_on"];
+
     // ---- what the device says of itself
+    description_empty DescriptionEmpty Plain ["C10::the_description_prints_what_it_holds"];
     index_ignored IndexIgnored Plain ["C1::a_bad_index_names_the_device_and_how_many_there_are"];
     listing_off ListingOff Plain ["C9::devices_are_listed_by_backend_and_kind"];
     limits_assumed LimitsAssumed Plain [
@@ -169,6 +196,19 @@ mutants! {
     ];
     identity_changing IdentityChanging Plain ["C6::the_identity_is_the_same_in_another_run"];
 }
+
+/// The rows that no mutant is for, each with why nothing a server or a driver does wrong can show there.
+pub static WITHOUT: [(&str, &str); 6] = [
+    ("C4", "names and ids are made by the client's side, of what the properties say, which C10 and C6 look at"),
+    ("C7", "the client computes the sizes from the width that the properties say, whatever that is"),
+    ("F8", "what an error is and says is the type's own, whoever made it"),
+    ("X2", "the facade chooses among backends before it opens one"),
+    ("X4", "the facade reads and checks the configuration before it opens a device"),
+    (
+        "X5",
+        "the suite's own devices with a fault are in its tests of replaying: they leave the difference that it has to name",
+    ),
+];
 
 #[cfg(test)]
 mod tests {
@@ -202,6 +242,15 @@ mod tests {
         for mutant in &MUTANTS {
             assert!(TWINS.iter().any(|twin| twin.base == mutant.base), "{}", mutant.name);
         }
+    }
+
+    #[test]
+    fn every_row_has_a_mutant_or_a_reason_why_none_can_show_there() {
+        let with: BTreeSet<_> = MUTANTS.iter().flat_map(Mutant::rows).collect();
+        let without: BTreeSet<_> = WITHOUT.iter().map(|(row, _)| *row).collect();
+        assert_eq!(with.intersection(&without).count(), 0, "a row with a mutant needs no reason");
+        let missing: Vec<_> = rows::ROWS.iter().filter(|row| !with.contains(*row) && !without.contains(*row)).collect();
+        assert!(missing.is_empty(), "no mutant shows there, and nobody says why: {missing:?}");
     }
 
     #[test]

@@ -3,15 +3,17 @@
 use crate::driver::MutantDriver;
 use crate::fault::Fault;
 use alloc::collections::BTreeMap;
-use core::any::Any;
 use core::cell::OnceCell;
 use core::mem;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::collections::HashSet;
+use std::thread::ThreadId;
 use trunnion_backend_core::DriverServer;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::around::Around;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::{Notifier, Wakers};
@@ -24,7 +26,7 @@ use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
+    AccessServer, Bounds, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
 };
 use trunnion_runtime_core::timeline::Moment;
 
@@ -33,6 +35,9 @@ const LATE: Duration = Duration::from_secs(5);
 
 /// How long a transfer's failure is waited for.
 const TRANSFER: Duration = Duration::from_millis(500);
+
+/// The context that servers share has ended, where they share one.
+static CONTEXT_GONE: AtomicBool = AtomicBool::new(false);
 
 /// A server around `DriverServer`.
 #[derive(Debug)]
@@ -50,6 +55,11 @@ pub struct MutantServer {
     launched: Vec<Handle>,
     /// Memory that was freed before its time.
     freed: HashSet<MemoryId>,
+    /// The host bytes of every write.
+    payloads: Vec<Bytes>,
+    /// The thread that wrote first.
+    bound_to: Option<ThreadId>,
+    started: bool,
     /// The buffer that was reserved last.
     reserved: Option<MemoryId>,
     /// A buffer that is said to carry a failure, and which.
@@ -70,6 +80,9 @@ impl MutantServer {
             latest: BTreeMap::new(),
             launched: Vec::new(),
             freed: HashSet::new(),
+            payloads: Vec::new(),
+            bound_to: None,
+            started: false,
             reserved: None,
             slandered: None,
             forged: OnceCell::new(),
@@ -141,6 +154,9 @@ impl MutantServer {
             self.fault,
             Fault::FailureKept | Fault::NamedTwice | Fault::ChainReversed | Fault::LineLost | Fault::OomMarksNeighbour
         );
+        if self.is(Fault::ContextShared) && CONTEXT_GONE.load(Ordering::SeqCst) {
+            return Some(Error::DeviceLost { cause: "the context was destroyed".into() });
+        }
         if !tells {
             return None;
         }
@@ -149,21 +165,20 @@ impl MutantServer {
     }
 }
 
-impl Server for MutantServer {
-    fn as_any(&mut self) -> &mut dyn Any {
-        self.inner.as_any()
+impl Around for MutantServer {
+    type Inside = DriverServer<MutantDriver>;
+
+    fn inside(&self) -> &DriverServer<MutantDriver> {
+        &self.inner
+    }
+
+    fn inside_mut(&mut self) -> &mut DriverServer<MutantDriver> {
+        &mut self.inner
     }
 
     fn start(&mut self, notifier: Notifier) {
+        self.started = true;
         self.inner.start(notifier);
-    }
-
-    fn enter(&mut self) {
-        self.inner.enter();
-    }
-
-    fn progress(&mut self) {
-        self.inner.progress();
     }
 
     fn leave(&mut self) -> Wakers {
@@ -172,12 +187,8 @@ impl Server for MutantServer {
         wakers
     }
 
-    fn panicked(&mut self, seq: u64, message: &str) {
-        self.inner.panicked(seq, message);
-    }
-
     fn fault(&self) -> Option<&Error> {
-        let fault = self.inner.fault()?;
+        let fault = self.inner.fault().filter(|_| !self.is(Fault::FaultHidden))?;
         if self.is(Fault::CauseForgotten) {
             return Some(self.forged.get_or_init(|| Error::DeviceLost { cause: "an error".into() }));
         }
@@ -216,7 +227,17 @@ impl Server for MutantServer {
                 self.fill_with_zeros(at, &whole);
             }
         }
+        if self.is(Fault::ThreadBound) {
+            let here = std::thread::current().id();
+            if *self.bound_to.get_or_insert(here) != here {
+                return self.inner.mark(at);
+            }
+        }
         match data {
+            Payload::Bytes(bytes) if self.is(Fault::PayloadKept) => {
+                self.payloads.push(bytes.clone());
+                self.inner.write(at, target, Payload::Bytes(bytes));
+            }
             Payload::Promised(promise) if self.is(Fault::TransferUnmarked) && has_failed(&promise) => {
                 self.inner.write(at, target, Payload::Bytes(Bytes::from_vec(vec![0; target.size() as usize])));
             }
@@ -314,19 +335,16 @@ impl Server for MutantServer {
     }
 
     fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds) -> Result<()> {
-        self.inner.compile(kernel, bounds)
+        let compiled = self.inner.compile(kernel, bounds);
+        if self.is(Fault::CompileSilent) { Ok(()) } else { compiled }
     }
 
     fn compile_together(&mut self, kernels: &[(KernelHandle, Bounds)]) -> Vec<Result<()>> {
-        self.inner.compile_together(kernels)
-    }
-
-    fn retire_kernel(&mut self, slot: u32) {
-        self.inner.retire_kernel(slot);
-    }
-
-    fn compile_statistics(&self) -> CompileStatistics {
-        self.inner.compile_statistics()
+        let mut compiled = self.inner.compile_together(kernels);
+        if self.is(Fault::CompileSilent) {
+            compiled.fill(Ok(()));
+        }
+        compiled
     }
 
     fn shutdown(&mut self, deadline: &Deadline) -> usize {
@@ -381,6 +399,14 @@ impl AccessServer for MutantServer {
 
     fn close(&mut self, at: Moment, failure: Option<Error>) {
         self.inner.close(at, failure);
+    }
+}
+
+impl Drop for MutantServer {
+    fn drop(&mut self) {
+        if self.is(Fault::ContextShared) && !self.started {
+            CONTEXT_GONE.store(true, Ordering::SeqCst);
+        }
     }
 }
 

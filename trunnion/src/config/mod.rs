@@ -13,11 +13,13 @@ mod suggest;
 mod value;
 
 use crate::device::Device;
-use crate::errors::{ConfigError, Origin};
+use crate::error::Error;
+use crate::errors::{ConfigError, OpenError, Origin};
 use crate::executor::{self, Execution};
 use crate::pool_layout::PoolLayout;
 use crate::service::{BoundsPolicy, Settings};
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -46,7 +48,7 @@ use trunnion_server_layers::Layers;
 /// A size is a number of bytes, or a whole number with `KiB`, `MiB`, `GiB` or `TiB`. A time is a whole number with `us`, `ms` or `s`. Where
 /// `0` is off, `off` and `false` are too. An empty variable is as good as none. `TRUNNION_CONFIG` names the file, or is `0` for none;
 /// without it `trunnion.toml` in the current directory is read, if there is one. Options of a backend are checked by the backend, when one of
-/// its devices is opened; a table of a backend that is not compiled in is unknown.
+/// its devices is opened, and the error says where they were read; a table of a backend that is not compiled in is unknown.
 ///
 /// ```
 /// use core::time::Duration;
@@ -61,6 +63,8 @@ pub struct Config {
     layers: Layers,
     settings: Settings,
     options: BTreeMap<String, BTreeMap<String, String>>,
+    /// Where options that were read stand, and as what: by backend and name.
+    written: BTreeMap<(String, String), (Origin, String)>,
 }
 
 /// A setting as it was found.
@@ -129,6 +133,7 @@ impl Config {
     fn take(&mut self, entry: Entry) -> Result<(), ConfigError> {
         match entry.backend {
             Some(backend) => {
+                self.written.insert((backend.clone(), entry.key.clone()), (entry.origin, entry.written));
                 self.options.entry(backend).or_default().insert(entry.key, entry.value);
                 Ok(())
             }
@@ -212,7 +217,9 @@ impl Config {
 
     /// An option of a backend's own. The backend checks it when one of its devices is opened.
     pub fn option(mut self, backend: &str, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.options.entry(backend.to_lowercase()).or_default().insert(name.into(), value.into());
+        let (backend, name) = (backend.to_lowercase(), name.into());
+        self.written.remove(&(backend.clone(), name.clone()));
+        self.options.entry(backend).or_default().insert(name, value.into());
         self
     }
 
@@ -233,6 +240,34 @@ impl Config {
         let mut settings = self.settings.clone();
         settings.open.options = self.options.get(&backend.to_lowercase()).cloned().unwrap_or_default();
         settings
+    }
+}
+
+impl Config {
+    /// The backend's refusal of an option, as that of the configuration it was read in; any other error as it is.
+    pub(crate) fn located(&self, error: Error) -> OpenError {
+        let (Error::UnknownOption { backend, option, .. } | Error::BadOption { backend, option, .. }) = &error else {
+            return error.into();
+        };
+        let Some((origin, key)) = self.written.get(&(backend.as_str().to_lowercase(), option.clone())) else {
+            return error.into();
+        };
+        let (origin, key) = (origin.clone(), key.clone());
+        let refused = match error {
+            Error::UnknownOption { option, known, .. } => {
+                // As they would be written in the same place.
+                let (before, _) = key.split_at(key.len().saturating_sub(option.len()));
+                let at_place = |name: &String| match &origin {
+                    Origin::Environment => format!("{before}{}", name.to_uppercase()),
+                    Origin::File { .. } => format!("{before}{name}"),
+                };
+                let near = suggest::near(&option, &known).as_ref().map(at_place);
+                ConfigError::UnknownKey { known: known.iter().map(at_place).collect(), origin, key, near }
+            }
+            Error::BadOption { value, valid, .. } => ConfigError::BadValue { origin, key, value, valid },
+            other => return other.into(),
+        };
+        refused.into()
     }
 }
 

@@ -8,7 +8,7 @@ use trunnion::id::{BackendName, DeviceId};
 use trunnion::properties::{DeviceInfo, DeviceKind};
 use trunnion::server::Opened;
 use trunnion::service::BoundsPolicy;
-use trunnion::{Config, ConfigError, Device, OpenError};
+use trunnion::{Config, ConfigError, Device, OpenError, Origin};
 use trunnion_conformance::{Context, Failure, Outcome, ensure, ensure_eq, ensure_err, tests};
 
 tests! {
@@ -386,8 +386,16 @@ fn options_of_a_backend_reach_it_and_are_checked_by_it(cx: &Context) -> Outcome 
     ensure_eq!(settings.open.options.get("no_such_option").map(String::as_str), Some("true"));
     let backend = trunnion::backends().into_iter().find(|backend| backend.name().as_str() == name);
     let Some(backend) = backend else { return Err(Failure::new("the backend under test is not registered")) };
-    let error = ensure_err!(backend.open(0, &settings.open), Error::BackendUnavailable { .. });
+    let error = ensure_err!(backend.open(0, &settings.open), Error::UnknownOption { .. });
     ensure!(error.to_string().contains("no_such_option"), "{error}");
+    // Whoever opens a device through the configuration is told where that says it.
+    let device = Device::index(name, 9_999);
+    match trunnion::open_with(&config.backend(device)) {
+        Err(OpenError::Config(ConfigError::UnknownKey { origin: Origin::File { line, .. }, key, .. })) => {
+            ensure_eq!((line, key), (2, format!("{name}.no_such_option")));
+        }
+        other => return Err(Failure::new(format!("an unknown option was answered with {other:?}"))),
+    }
     let variable = format!("TRUNNION_{}_NO_SUCH_OPTION", name.to_uppercase());
     let settings = valid(Some(&file), &[(&variable, "7")])?.settings(name);
     ensure_eq!(settings.open.options.get("no_such_option").map(String::as_str), Some("7"));

@@ -1,7 +1,7 @@
 //! C18: every blocking call ends, and what it waited for goes on.
 
 use crate::check::{Failure, Outcome};
-use crate::context::{Context, Gate, on_new_stream};
+use crate::context::{Context, Gate, SOON, on_new_stream};
 use crate::factory::Variant;
 use crate::{ensure, ensure_eq, ensure_err, tests};
 use core::time::Duration;
@@ -14,6 +14,7 @@ use trunnion_runtime_core::timeline::Point;
 
 tests! {
     C18 a_wait_that_times_out_names_the_time_and_the_point;
+    C18 a_device_that_another_thread_has_keeps_nobody_beyond_the_timeout;
     C18 what_was_waited_for_stays_alive;
     C18 the_wait_timeout_of_the_settings_ends_every_call_without_one;
     C18 progress_starts_the_timeout_again;
@@ -68,6 +69,37 @@ fn a_wait_that_times_out_names_the_time_and_the_point(cx: &Context) -> Outcome {
     let error = ensure_err!(held.sync_timeout(SHORT), Error::Timeout { .. });
     ensure!(error.is_timeout() && !error.is_refusal() && !error.is_device_lost(), "{error:?}");
     gate.open()?;
+    Ok(())
+}
+
+fn a_device_that_another_thread_has_keeps_nobody_beyond_the_timeout(cx: &Context) -> Outcome {
+    let mut settings = cx.settings();
+    settings.wait_timeout = SHORT * 3;
+    let client = cx.open_with(&Variant::plain(), &settings)?;
+    let bytes = client.create_from_slice(&[6; 32])?;
+    let late = client.exclusive(|| {
+        std::thread::scope(|scope| {
+            let others = scope.spawn(|| {
+                let measured = |call: &dyn Fn() -> Result<()>| {
+                    let start = Instant::now();
+                    (call(), start.elapsed())
+                };
+                [
+                    (SHORT, measured(&|| client.sync_timeout(SHORT))),
+                    (SHORT, measured(&|| client.read_timeout(&[&bytes], SHORT).map(drop))),
+                    (SHORT * 3, measured(&|| client.record().map(drop))),
+                    (SHORT * 3, measured(&|| client.fill(&bytes, &[1]).map(drop))),
+                    (SHORT * 3, measured(&|| client.flush())),
+                ]
+            });
+            others.join().map_err(|_| Failure::new("the other thread panicked"))
+        })
+    })??;
+    for (limit, (answer, took)) in late {
+        ensure_err!(answer, Error::Busy { .. });
+        ensure!(took >= limit && took < limit + SOON / 4, "a call within {limit:?} took {took:?}");
+    }
+    ensure_eq!(client.read_one(&bytes)?.as_slice()?, [6; 32]);
     Ok(())
 }
 

@@ -17,11 +17,13 @@ tests! {
     C15 the_task_runs_on_the_callers_thread_and_stream_and_its_calls_pass;
     C15 calls_of_other_threads_wait_until_it_ends;
     C15 what_others_have_queued_before_takes_effect_before;
+    C15 long_work_that_others_have_queued_before_takes_effect_before;
     C15 a_nested_reservation_of_the_same_device_passes;
     C15 reservations_of_two_devices_nest;
     C15 not_taken_in_time_is_busy_and_nothing_ran;
     C15 inline_a_device_somebody_has_is_busy_at_once;
     C15 a_panic_inside_comes_back_as_an_error_and_the_device_goes_on;
+    C15 a_panic_with_a_value_that_panics_when_it_is_dropped_ends_there_too;
     C15 a_retry_after_busy_succeeds;
     C15 a_wait_inside_it_ends;
     C15 threads_that_take_turns_never_meet;
@@ -75,6 +77,18 @@ fn what_others_have_queued_before_takes_effect_before(cx: &Context) -> Outcome {
     }
     let seen = client.exclusive(|| client.read_one(&bytes))??;
     ensure_eq!(seen.to_vec::<u32>()?, [50; 64]);
+    Ok(())
+}
+
+fn long_work_that_others_have_queued_before_takes_effect_before(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let other = on_new_stream(&client);
+    let slow = client.prepare(kernels::slow(Duration::from_millis(50)))?;
+    let (from, to) = (client.create_from_slice(raw(&[5u32; 64]))?, client.zeros(256)?);
+    client.sync()?.wait()?;
+    other.launch(&slow, cover(64)?, [&from, &to])?;
+    let seen = client.exclusive(|| client.read_one(&to))??;
+    ensure_eq!(seen.to_vec::<u32>()?, [5; 64]);
     Ok(())
 }
 
@@ -147,6 +161,29 @@ fn a_panic_inside_comes_back_as_an_error_and_the_device_goes_on(cx: &Context) ->
     let other = client.clone();
     let read = std::thread::spawn(move || other.read_one(&bytes)).join();
     ensure_eq!(read.map_err(|_| Failure::new("the thread panicked"))??.as_slice()?, [8, 8]);
+    Ok(())
+}
+
+/// A panic's value that panics once more when it is let go.
+struct PanicsAgain;
+
+impl Drop for PanicsAgain {
+    fn drop(&mut self) {
+        panic!("on purpose, in a drop");
+    }
+}
+
+fn a_panic_with_a_value_that_panics_when_it_is_dropped_ends_there_too(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    // Caught here where the device does not.
+    let answer = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+        client.exclusive(|| -> u8 { std::panic::panic_any(PanicsAgain) })
+    }));
+    match answer {
+        Ok(answer) => drop(ensure_err!(answer, Error::Panicked { .. })),
+        Err(_) => return Err(Failure::new("the second panic came out of the call")),
+    }
+    ensure_eq!(client.read_one(&client.create_from_slice(&[4; 8])?)?.as_slice()?, [4; 8]);
     Ok(())
 }
 

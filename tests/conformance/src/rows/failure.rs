@@ -220,6 +220,8 @@ fn samples() -> Outcome<Vec<Error>> {
             point: Some(Point { service, stream: StreamId::from_raw(83), seq: 91 }),
         },
         Error::BackendUnavailable { backend, why: "no driver".into() },
+        Error::UnknownOption { backend, option: "treads".into(), known: vec!["threads".into()] },
+        Error::BadOption { backend, option: "threads".into(), value: "-86".into(), valid: "a count up to 87".into() },
         Error::Busy { what: "the device".into() },
     ])
 }

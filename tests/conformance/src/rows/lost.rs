@@ -5,6 +5,7 @@ use crate::context::{Context, SOON, on_new_stream, ready};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::client::Client;
@@ -17,6 +18,7 @@ tests! {
     C17 every_stream_and_every_clone_learns_of_it;
     C17 a_lost_device_does_not_touch_another;
     C17 a_lost_device_can_be_started_again_after_shutdown;
+    C17 it_is_logged_once_whoever_meets_it .child().seconds(20);
     C17 everything_may_be_dropped_after_it .child().seconds(10);
     C17 a_transfer_to_another_device_is_answered;
 }
@@ -163,6 +165,45 @@ fn a_lost_device_can_be_started_again_after_shutdown(cx: &Context) -> Outcome {
     );
     let again = Client::try_init(device, cx.opened(&Variant::plain(), &Default::default())?)?;
     scenario(&again)?;
+    Ok(())
+}
+
+/// Counts the errors that are logged of a lost device.
+struct LostLog(AtomicUsize);
+
+impl log::Log for LostLog {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() == log::Level::Error
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) && record.args().to_string().contains("lost") {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+fn it_is_logged_once_whoever_meets_it(cx: &Context) -> Outcome {
+    static LOG: LostLog = LostLog(AtomicUsize::new(0));
+    log::set_logger(&LOG).map_err(|_| Failure::new("this process has a logger already"))?;
+    log::set_max_level(log::LevelFilter::Error);
+    for round in 1..=3 {
+        let client = lost(cx)?;
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let client = on_new_stream(&client);
+                    scenario(&client).ok();
+                    answers(&client).ok();
+                });
+            }
+        });
+        client.shutdown(SOON);
+        drop(client);
+        ensure_eq!(LOG.0.load(Ordering::SeqCst), round, "lines in the log after {round} devices were lost");
+    }
     Ok(())
 }
 

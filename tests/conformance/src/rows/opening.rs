@@ -6,6 +6,7 @@ use crate::factory::Variant;
 use crate::{ensure, ensure_eq, ensure_err, tests};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
 use trunnion_runtime_core::backend::{self, Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::{Error, Result};
@@ -19,6 +20,7 @@ tests! {
     C1 an_unknown_backend_lists_the_known_ones;
     C1 a_bad_index_names_the_device_and_how_many_there_are;
     C1 a_backend_that_cannot_start_says_why;
+    C1 a_device_that_runs_keeps_its_settings_and_tells_them;
     C1 a_device_that_failed_to_start_can_be_started_again;
     C2 a_ready_made_server_is_registered;
     C2 a_second_server_on_a_device_is_refused_and_the_first_goes_on;
@@ -128,6 +130,22 @@ fn a_backend_that_cannot_start_says_why(_: &Context) -> Outcome {
     ensure_err!(Client::open(stub.name.as_str(), 0), Error::BackendUnavailable { .. });
     ensure_eq!(stub.opened.load(Ordering::Relaxed), 2);
     ensure_err!(backend::register(stub.clone()), Error::BackendUnavailable { .. });
+    Ok(())
+}
+
+fn a_device_that_runs_keeps_its_settings_and_tells_them(cx: &Context) -> Outcome {
+    let mut settings = cx.settings();
+    (settings.wait_timeout, settings.open.memory_budget) = (Duration::from_secs(7), Some(64 << 20));
+    let client = cx.open_with(&Variant::plain(), &settings)?;
+    let mut others = settings.clone();
+    (others.wait_timeout, others.open.memory_budget) = (Duration::from_secs(3), None);
+    let again = Client::load_with(client.device_id(), &others)?;
+    let made = || Err(Error::BackendUnavailable { backend: client.device_id().backend, why: "it runs already".into() });
+    let given = Client::init_with(client.device_id(), &others, made)?;
+    for client in [&client, &again, &given] {
+        let kept = client.settings();
+        ensure_eq!((kept.wait_timeout, kept.open.memory_budget), (Duration::from_secs(7), Some(64 << 20)));
+    }
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
 use core::time::Duration;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Instant;
 use trunnion_runtime_core::client::Client;
@@ -27,6 +28,7 @@ tests! {
     C16 a_client_in_a_static_does_not_keep_the_process .child().seconds(4);
     C16 a_client_in_a_thread_local_does_not_keep_the_process .child().seconds(4);
     C16 a_thread_that_panics_with_a_client_harms_nobody .child().seconds(10);
+    C16 a_process_that_is_started_while_a_device_works_disturbs_nobody .child().seconds(20);
     C16 a_process_may_end_with_work_queued .child().seconds(8);
     C16 a_hundred_devices_one_after_another_leave_no_memory_behind .child().seconds(40);
     C16 a_hundred_thousand_launches_without_a_sync_leave_no_memory_behind .child().seconds(60);
@@ -239,6 +241,23 @@ fn a_thread_that_panics_with_a_client_harms_nobody(cx: &Context) -> Outcome {
     });
     ensure!(thread.join().is_err(), "the thread did not panic");
     ensure_eq!(client.read_one(&bytes)?.as_slice()?, [2; 64]);
+    Ok(())
+}
+
+fn a_process_that_is_started_while_a_device_works_disturbs_nobody(cx: &Context) -> Outcome {
+    let client = cx.open(&Variant::late(Duration::from_millis(2), 8))?;
+    let step = client.prepare(kernels::step())?;
+    let bytes = client.create_from_slice(raw(&[0u32; 64]))?;
+    for round in 1..=10u32 {
+        for _ in 0..20 {
+            client.launch(&step, cover(64)?, [&bytes])?;
+        }
+        // A copy of this process, for a moment, with all the device has; then another program.
+        let listed = Command::new(std::env::current_exe()?).arg("--rows").stdin(Stdio::null()).output()?;
+        ensure!(listed.status.success() && !listed.stdout.is_empty(), "round {round}: {listed:?}");
+        ensure_eq!(client.read_one(&bytes)?.to_vec::<u32>()?, [20 * round; 64]);
+    }
+    ensure_eq!(client.shutdown(SOON).abandoned, 0);
     Ok(())
 }
 

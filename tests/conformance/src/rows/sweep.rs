@@ -21,6 +21,7 @@ tests! {
     F9 what_turns_out_to_have_failed_is_followed_through_what_came_after_it;
     F9 failures_that_come_late_on_many_streams_reach_only_what_was_built_on_them;
     F7 a_fault_of_the_device_is_told_by_sync_and_by_every_later_call;
+    F7 a_fault_that_the_driver_meets_is_told_by_sync;
     F7 a_fault_met_by_several_threads_at_once_is_one_fault;
     C17 lost_with_any_operation_every_call_answers_the_same_cause .seconds(40);
     C17 devices_lost_or_stuck_again_and_again_leave_no_memory_behind .child().seconds(60);
@@ -363,6 +364,32 @@ fn a_fault_of_the_device_is_told_by_sync_and_by_every_later_call(cx: &Context) -
     ensure!(done.wait().err().is_none_or(|error| error == lost), "a sync before it");
     ensure!(lost.is_device_lost() && !lost.is_refusal() && !lost.is_timeout(), "{lost:?}");
     it.check("lost at a copy", 1)
+}
+
+fn a_fault_that_the_driver_meets_is_told_by_sync(cx: &Context) -> Outcome {
+    // How many batches it takes to begin is the device's own affair.
+    for batches in 1..8 {
+        let variant = Variant { delay: Some(Duration::from_secs(1)), ..Variant::lost_after(batches) };
+        let client = cx.open(&variant)?;
+        let step = client.prepare(kernels::step())?;
+        let grid = cover(64)?;
+        // Not done within a second; until then the driver is given more than it takes.
+        let begun = client.create_from_slice(raw(&[1u32; 64])).and_then(|bytes| {
+            client.launch(&step, grid, [&bytes])?;
+            client.flush()?;
+            client.sync()
+        });
+        let Ok(pending) = begun else { continue };
+        for _ in 0..8 {
+            let other = on_new_stream(&client);
+            other.zeros(64).ok();
+            other.flush().ok();
+        }
+        let lost = ensure_err!(client.record(), Error::DeviceLost { .. });
+        ensure_eq!(pending.wait().err(), Some(lost), "a sync of what was under way");
+        return Ok(());
+    }
+    Err(Failure::new("the device was always lost before it had begun"))
 }
 
 fn a_fault_met_by_several_threads_at_once_is_one_fault(cx: &Context) -> Outcome {

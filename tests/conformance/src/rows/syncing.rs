@@ -5,7 +5,12 @@ use crate::context::{Context, eventually, on_new_stream, ready};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
+use alloc::sync::Arc;
+use alloc::task::Wake;
+use core::future::Future;
+use core::task::{Context as PollContext, Waker};
 use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Error;
@@ -23,6 +28,7 @@ tests! {
     C12 a_sync_reports_no_failure_of_a_launch;
     C12 a_sync_reports_a_fault_of_the_device;
     C12 a_sync_that_is_dropped_disturbs_nobody;
+    C12 what_is_dropped_by_whoever_is_woken_is_freed_by_the_next_call;
     C13 sync_buffers_waits_and_names_what_failed;
     C13 sync_buffers_says_nothing_of_other_buffers;
     C14 a_check_names_a_failure_known_at_enqueue;
@@ -37,6 +43,41 @@ pub(super) fn marked(cx: &Context) -> Outcome<(Client, Handle)> {
     let (input, output) = (client.zeros(256)?, client.zeros(256)?);
     client.launch(&broken, cover(64)?, [&input, &output])?;
     Ok((client, output))
+}
+
+/// Lets go of what it holds when it is woken, as a program's own callback would.
+struct DropsWhenWoken(Mutex<Option<Handle>>);
+
+impl Wake for DropsWhenWoken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+fn what_is_dropped_by_whoever_is_woken_is_freed_by_the_next_call(cx: &Context) -> Outcome {
+    let client = cx.open(&Variant::late(Duration::from_millis(5), 6))?;
+    let before = client.memory_usage()?.live;
+    for _ in 0..20 {
+        let held = on_new_stream(&client);
+        let bytes = held.zeros(10_000)?;
+        held.fill(&bytes, &[3])?;
+        let mut done = core::pin::pin!(held.sync()?);
+        let callback = Arc::new(DropsWhenWoken(Mutex::new(Some(bytes))));
+        let waker = Waker::from(callback.clone());
+        // Asked once: whether it is woken is up to the device.
+        if done.as_mut().poll(&mut PollContext::from_waker(&waker)).is_ready() {
+            waker.wake_by_ref();
+        }
+        eventually("the callback is called", || {
+            Ok(callback.0.lock().unwrap_or_else(PoisonError::into_inner).is_none())
+        })?;
+        ensure_eq!(client.memory_usage()?.live, before, "what the callback let go is still counted");
+    }
+    Ok(())
 }
 
 fn a_flush_does_not_wait_for_the_work(cx: &Context) -> Outcome {
