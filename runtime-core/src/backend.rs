@@ -32,6 +32,8 @@ pub trait Backend: Send + Sync + 'static {
 pub struct OpenSettings {
     /// The most bytes of device memory to take.
     pub memory_budget: Option<u64>,
+    /// Whether nothing is to run and no device memory to be taken, while kernels compile and memory is planned.
+    pub dry_run: bool,
     /// Where compiled kernels are kept; nowhere if `None`.
     pub kernel_cache: Option<String>,
     /// Options of the backend's own, as name and value. An unknown one is an error that lists what is valid.

@@ -55,3 +55,4 @@ pub use handle::Executor;
 pub use reservation::Reservation;
 pub use resident::{Resident, Wakers};
 pub use shutdown::ShutdownReport;
+pub(crate) use unwind::contain;

@@ -3,7 +3,7 @@
 use alloc::string::String;
 
 /// What a panic left behind.
-pub(super) struct Panic {
+pub(crate) struct Panic {
     #[cfg(feature = "std")]
     payload: alloc::boxed::Box<dyn core::any::Any + Send>,
     #[cfg(not(feature = "std"))]
@@ -12,7 +12,7 @@ pub(super) struct Panic {
 
 /// Runs `run`; a panic inside becomes an `Err`.
 #[inline]
-pub(super) fn contain<R>(run: impl FnOnce() -> R) -> Result<R, Panic> {
+pub(crate) fn contain<R>(run: impl FnOnce() -> R) -> Result<R, Panic> {
     #[cfg(feature = "std")]
     {
         // What a panic leaves half done is the resident's to judge: it is told by `panicked`.
@@ -25,7 +25,7 @@ pub(super) fn contain<R>(run: impl FnOnce() -> R) -> Result<R, Panic> {
 }
 
 impl Panic {
-    pub(super) fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         #[cfg(feature = "std")]
         {
             if let Some(text) = self.payload.downcast_ref::<&str>() {
@@ -51,7 +51,7 @@ impl Panic {
     }
 
     /// Drops the payload, whose own drop may panic again.
-    pub(super) fn discard(self) {
+    pub(crate) fn discard(self) {
         #[cfg(feature = "std")]
         if let Err(again) = contain(move || drop(self.payload)) {
             core::mem::forget(again);

@@ -18,7 +18,8 @@ use trunnion_runtime_core::kernel::KernelHandle;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
+    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server,
+    StagingServer, Until,
 };
 use trunnion_runtime_core::timeline::Moment;
 
@@ -67,6 +68,19 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Server for Record<S, K> {
     fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {
         self.log.reserve(at, memory, mode);
         self.inside.reserve(at, memory, mode);
+    }
+
+    fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
+        // Tries that find no memory are no step of a program; what is freed between them is.
+        self.log.tried = mode;
+        self.inside.try_reserve(at, memory, mode)?;
+        self.log.reserve(at, memory, mode);
+        Ok(())
+    }
+
+    fn refuse(&mut self, at: Moment, memory: &Handle, cause: Error) {
+        self.log.reserve(at, memory, self.log.tried);
+        self.inside.refuse(at, memory, cause);
     }
 
     fn free(&mut self, memory: MemoryId) {
@@ -151,6 +165,10 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Server for Record<S, K> {
 
     fn memory(&mut self) -> Option<&mut dyn MemoryServer> {
         self.inside.memory()
+    }
+
+    fn staging(&mut self) -> Option<&mut dyn StagingServer> {
+        self.inside.staging()
     }
 
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
