@@ -79,14 +79,12 @@ impl Source {
 
     /// Copies the bytes from `start` on, as many as `into` holds, where they are not in memory and need not come to be. False where
     /// they are, or whoever has them can only load all: nothing was then done.
+    #[cfg_attr(not(feature = "std"), allow(unused_variables, reason = "there are no files"))]
     pub(super) fn copy_unloaded(&self, start: usize, into: &mut [u8]) -> Result<bool> {
         match self {
             #[cfg(feature = "std")]
             Self::File(file) => file.copy_unloaded(start, into),
-            _ => {
-                let _ = (start, into);
-                Ok(false)
-            }
+            _ => Ok(false),
         }
     }
 
@@ -105,7 +103,7 @@ impl Source {
     }
 }
 
-/// The vector inside, where `source` holds one of these elements.
+/// The vector inside, where its elements are of this type.
 pub(super) fn into_elems<T: Pod + Send + Sync>(elems: Box<dyn Elements>) -> Option<Vec<T>> {
     elems.into_any().downcast::<Elems<T>>().ok().map(|elems| elems.0)
 }

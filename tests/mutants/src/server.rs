@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use trunnion_backend_core::DriverServer;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::budget::MemoryBudget;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::{Notifier, Wakers};
@@ -23,7 +24,8 @@ use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
+    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server,
+    StagingServer, Until,
 };
 use trunnion_runtime_core::timeline::Moment;
 
@@ -201,6 +203,22 @@ impl Server for MutantServer {
         }
     }
 
+    fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
+        if self.is(Fault::HooksUnasked) {
+            self.reserve(at, memory, mode);
+            return Ok(());
+        }
+        let at = self.placed(at);
+        self.inner.try_reserve(at, memory, mode)
+    }
+
+    fn refuse(&mut self, at: Moment, memory: &Handle, cause: Error) {
+        if !self.is(Fault::RefusalForgotten) {
+            let at = self.placed(at);
+            self.inner.refuse(at, memory, cause);
+        }
+    }
+
     fn free(&mut self, memory: MemoryId) {
         if !self.freed.remove(&memory) {
             self.inner.free(memory);
@@ -340,6 +358,10 @@ impl Server for MutantServer {
         Some(self)
     }
 
+    fn staging(&mut self) -> Option<&mut dyn StagingServer> {
+        self.inner.staging()
+    }
+
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
         Some(self)
     }
@@ -356,6 +378,14 @@ impl MemoryServer for MutantServer {
             report.pools.iter_mut().take(1).for_each(|pool| pool.live += 1);
         }
         report
+    }
+
+    fn budget(&self) -> MemoryBudget {
+        let mut budget = self.inner.budget();
+        if self.is(Fault::BudgetOff) {
+            budget.process_used = Some(0);
+        }
+        budget
     }
 
     fn cleanup(&mut self) -> Result<()> {

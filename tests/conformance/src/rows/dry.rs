@@ -216,7 +216,7 @@ fn a_dry_run_goes_through_layers(cx: &Context) -> Outcome {
 
 fn sizes_beyond_four_gibibytes_are_planned_exactly(cx: &Context) -> Outcome {
     const LARGE: u64 = (5 << 30) + 256;
-    let client = dry(cx, &Variant { memory: Some(1 << 40), ..Variant::plain() })?;
+    let client = dry(cx, &Variant { memory: Some(1 << 40), max_binding: Some(1 << 32), ..Variant::plain() })?;
     let (held, step) = (client.empty(LARGE)?, client.prepare(kernels::step())?);
     let tail = held.slice(LARGE - 256..)?;
     client.fill(&tail, &[1])?;
@@ -224,6 +224,10 @@ fn sizes_beyond_four_gibibytes_are_planned_exactly(cx: &Context) -> Outcome {
     client.copy(&tail, &held.slice(..256)?)?;
     ensure_eq!(client.read_one(&tail)?.as_slice()?, [0; 256]);
     ensure_eq!(client.memory_usage()?.live, LARGE);
+    let grid = trunnion_runtime_core::grid::Grid::x(1);
+    let error = ensure_err!(client.launch(&step, grid, [&held]), Error::BufferSize { .. });
+    ensure!(error.to_string().contains(&LARGE.to_string()), "the size is not named: {error}");
+    ensure_err!(client.empty((1 << 40) + 1), Error::TooLarge { .. });
     drop((held, tail));
     client.memory_cleanup()?;
     ensure_eq!(client.memory_usage()?.reserved, 0);

@@ -29,6 +29,7 @@ tests! {
     M11 a_slice_larger_than_the_limit_goes_in_pieces;
     M11 tensors_are_created_through_staging_in_every_layout;
     M11 staged_bytes_outlive_their_device;
+    M11 whoever_waits_for_room_is_told_when_the_device_ends;
     M11 threads_that_stage_at_once_all_get_on .seconds(40);
     M11 no_bytes_need_no_staging;
 }
@@ -344,6 +345,32 @@ fn staged_bytes_outlive_their_device(cx: &Context) -> Outcome {
     ensure_eq!((client.staging_usage().in_use, client.staging_usage().kept), (1000, 0));
     drop(client);
     ensure_eq!(bytes[0].slice(..10)?.as_slice()?, &pattern(1000, 9)[..10]);
+    Ok(())
+}
+
+fn whoever_waits_for_room_is_told_when_the_device_ends(cx: &Context) -> Outcome {
+    for lost in [false, true] {
+        let variant = if lost { Variant::lost_after(0) } else { Variant::plain() };
+        let client = limited(cx, &variant, 1000)?;
+        let _held = client.reserve_staging(&[1000])?;
+        let waiting = client.clone();
+        let waiting = std::thread::spawn(move || waiting.reserve_staging(&[1]).map(drop));
+        crate::context::eventually("it waits", || Ok(client.staging_usage().waits == 1))?;
+        let start = Instant::now();
+        if lost {
+            let handle = client.zeros(64)?;
+            ensure!(client.read_one(&handle).is_err_and(|error| error.is_device_lost()), "the device is not lost");
+        } else {
+            client.shutdown(SOON);
+        }
+        let answer = waiting.join().map_err(|_| crate::Failure::new("the waiting thread panicked"))?;
+        match answer {
+            Err(Error::DeviceLost { .. }) if lost => {}
+            Err(Error::ShutDown { .. }) if !lost => {}
+            other => return Err(crate::Failure::new(format_args!("{other:?}"))),
+        }
+        ensure!(start.elapsed() < Duration::from_secs(5), "it was told after {:?}", start.elapsed());
+    }
     Ok(())
 }
 
