@@ -53,6 +53,10 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Server for Record<S, K> {
     }
 
     fn panicked(&mut self, seq: u64, message: &str) {
+        // Memory whose reservation panicked is there, and carries that.
+        if let Some((at, memory)) = self.log.trying.take() {
+            self.log.reserve(at, &memory, self.log.tried);
+        }
         self.log.comment(&alloc::format!("# {seq} panicked: {message}"));
         self.inside.panicked(seq, message);
     }
@@ -73,9 +77,13 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Server for Record<S, K> {
     fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
         // Tries that find no memory are no step of a program; what is freed between them is.
         self.log.tried = mode;
-        self.inside.try_reserve(at, memory, mode)?;
-        self.log.reserve(at, memory, mode);
-        Ok(())
+        self.log.trying = Some((at, memory.clone()));
+        let reserved = self.inside.try_reserve(at, memory, mode);
+        self.log.trying = None;
+        if reserved.is_ok() {
+            self.log.reserve(at, memory, mode);
+        }
+        reserved
     }
 
     fn refuse(&mut self, at: Moment, memory: &Handle, cause: Error) {

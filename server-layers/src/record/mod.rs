@@ -101,6 +101,7 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Record<S, K> {
             buffers: HashMap::new(),
             next_buffer: 0,
             tried: AllocationMode::Auto,
+            trying: None,
             kernels: HashMap::new(),
             later: Vec::new(),
             accesses: HashMap::new(),
@@ -154,6 +155,8 @@ struct Log<K: Sink + Send + 'static> {
     next_buffer: u32,
     /// How memory was last asked for that may be refused.
     tried: AllocationMode,
+    /// The reservation under way that may be refused.
+    trying: Option<(Moment, Handle)>,
     /// The kernels by their slot, which another may have by now.
     kernels: HashMap<u32, (KernelId, u32)>,
     later: Vec<Later>,

@@ -133,9 +133,13 @@ impl<S: Server + ?Sized> Server for Validate<S> {
 
     fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
         self.caller.accept(Operation::Reserve, at);
-        self.inside.try_reserve(at, memory, mode)?;
+        // Noted before, since one that panics leaves memory that carries the panic.
         self.caller.reserve(at, memory);
-        Ok(())
+        let reserved = self.inside.try_reserve(at, memory, mode);
+        if reserved.is_err() {
+            self.caller.free(memory.memory());
+        }
+        reserved
     }
 
     fn refuse(&mut self, at: Moment, memory: &Handle, cause: Error) {

@@ -1,12 +1,13 @@
 //! M1, M17 under pressure: what a device's memory does when it is short, shared, or given back faster than work ends.
 
 use crate::check::{Outcome, raw};
-use crate::context::{Context, on_new_stream};
+use crate::context::{Context, SOON, on_new_stream};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::rows::program::Random;
-use crate::{ensure, ensure_eq, tests};
+use crate::{ensure, ensure_eq, ensure_err, tests};
 use core::time::Duration;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Instant;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::{Error, Result, Rung};
@@ -19,6 +20,7 @@ tests! {
     M1 a_kernel_whose_last_handle_was_dropped_sees_the_old_bytes;
     M1 memory_of_long_work_is_not_given_to_another_stream_before_its_end;
     M1 an_error_that_is_kept_keeps_no_memory;
+    M1 callers_go_on_while_the_device_looks_for_memory;
     M1 every_out_of_memory_error_names_every_number;
     M1 memory_freed_on_one_stream_serves_another;
     M1 a_stream_of_its_own_uses_its_memory_again_at_once;
@@ -154,6 +156,33 @@ fn an_error_that_is_kept_keeps_no_memory(cx: &Context) -> Outcome {
     client.memory_cleanup()?;
     ensure_eq!(client.memory_usage()?.reserved, 0);
     drop(errors);
+    Ok(())
+}
+
+fn callers_go_on_while_the_device_looks_for_memory(cx: &Context) -> Outcome {
+    let client = cx.open(&Variant { memory: Some(8 << 20), ..Variant::plain() })?;
+    let (go_on, told) = mpsc::channel::<()>();
+    let (entered, enters) = mpsc::channel();
+    let told = Mutex::new(told);
+    // As a driver would that takes its time: nobody else may be kept by that.
+    let hook = client.on_memory_pressure(move |_| {
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        entered.send(()).ok();
+        told.recv_timeout(SOON).ok();
+        PressureAnswer::Refuse
+    })?;
+    let _held = client.zeros(6 << 20)?;
+    let failed = client.empty(6 << 20)?;
+    enters.recv_timeout(SOON).map_err(|_| crate::Failure::new("the hook was not asked"))?;
+    let start = Instant::now();
+    let streams: Vec<_> = (0..4).map(|_| on_new_stream(&client)).collect();
+    let handles: Vec<_> = (0..200).map(|i| streams[i % 4].empty(100 + i as u64)).collect::<Result<_>>()?;
+    let took = start.elapsed();
+    go_on.send(()).ok();
+    ensure!(took < SOON / 2, "200 allocations took {took:?} while the device looked for memory");
+    ensure_err!(client.check(&[&failed]), Error::OutOfMemory(_));
+    client.check(&handles.iter().collect::<Vec<_>>())?;
+    drop(hook);
     Ok(())
 }
 
