@@ -102,6 +102,9 @@ seed executor::loom::a_runner_that_left_its_note_at_a_turn_is_woken_by_the_next_
     'self.ring.try_sleep() == super::ring::Sleep::Asleep && self.bell.is_quiet()' 'self.ring.is_empty()'
 seed handle::loom::a_handle_dropped_while_its_server_ends_frees_nothing_of_the_next handle/mod.rs \
     'if block.service.load(Ordering::Relaxed) == self.service.get() {' '{'
+seed handle::loom::an_account_is_given_out_again_when_nothing_is_counted_in_it_any_more handle/account.rs \
+    'self.tally.holders.fetch_add(1, Ordering::Relaxed);
+        Ok' 'Ok'
 seed promise::loom::all_who_wait_are_woken_and_the_first_result_counts promise.rs \
     'wakers.extend(waiting.drain(..));' 'wakers.extend(waiting.pop());'
 seed service::registry::loom::a_service_that_ends_forgets_none_that_was_started_after_it service/registry.rs \

@@ -10,6 +10,7 @@
 //! - A failure that belongs to one operation (a kernel that faulted) is told by `poll` with its number; the stream goes on with the next
 //!   operation. A fault of the device is an `Err` of the call that saw it, [`Error::DeviceLost`], and from then on of every call.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use trunnion_runtime_core::access::Access;
@@ -21,6 +22,7 @@ use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::properties::DeviceProperties;
 use trunnion_runtime_core::server::{Bounds, Grant, Pattern};
+use trunnion_runtime_core::staging::PinnedMemory;
 
 /// An API to one device.
 ///
@@ -73,6 +75,31 @@ pub unsafe trait Driver: Send + Sized + 'static {
     /// The memory the driver says is free, where it says.
     fn free_memory(&self) -> Option<u64> {
         None
+    }
+
+    /// What the driver says of the device's memory; by default what the device's limits and [`free_memory`](Self::free_memory) say.
+    ///
+    /// Equivalent to: `cuMemGetInfo`; `VkPhysicalDeviceMemoryBudgetPropertiesEXT`.
+    fn memory(&self) -> DriverMemory {
+        let total = Some(self.properties().limits.memory);
+        DriverMemory { total, free: self.free_memory(), ..DriverMemory::default() }
+    }
+
+    /// Whether it has host memory that the device reads and writes directly, which [`pin`](Self::pin) gives. It stays as it is.
+    fn has_pinned(&self) -> bool {
+        false
+    }
+
+    /// Page-locks new host memory of `size` bytes. It is given back when it is dropped, on any thread, perhaps after this driver.
+    /// Bytes in it come to [`write`](Self::write) as [`Pinned`](trunnion_runtime_core::bytes::BytesProperty::Pinned).
+    ///
+    /// Equivalent to: `cuMemHostAlloc`; a mapped, host-visible `VkDeviceMemory`.
+    ///
+    /// # Errors
+    /// [`DriverRefusal`]: plain memory is used then.
+    fn pin(&mut self, size: usize) -> Result<Box<dyn PinnedMemory>, DriverRefusal> {
+        let message = alloc::format!("{size} bytes of page-locked memory: this driver has none");
+        Err(DriverRefusal { message, out_of_memory: false })
     }
 
     // ---- code
@@ -315,6 +342,19 @@ pub struct Outcome {
     pub failed: Vec<(u64, Error)>,
     /// Bytes that were read: the operation's number, the index it was encoded with, the bytes.
     pub read: Vec<(u64, usize, HostBuffer)>,
+}
+
+/// What a driver says of the device's memory, in bytes; `None` where it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverMemory {
+    /// What there is.
+    pub total: Option<u64>,
+    /// What nobody uses.
+    pub free: Option<u64>,
+    /// What this process may use before the driver swaps or refuses.
+    pub process_limit: Option<u64>,
+    /// What this process uses.
+    pub process_used: Option<u64>,
 }
 
 /// A driver that gave no memory.

@@ -8,6 +8,11 @@ extern crate std;
 
 #[allow(unsafe_code, reason = "the trait is unsafe to implement and to call")]
 pub mod driver;
+#[allow(unsafe_code, reason = "the trait is unsafe to implement; nothing is run")]
+pub mod dry;
+mod open;
 pub mod server;
 
+pub use dry::Dry;
+pub use open::open;
 pub use server::{DriverServer, ServerSettings};

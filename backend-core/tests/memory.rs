@@ -9,6 +9,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 use trunnion_backend_core::ServerSettings;
 use trunnion_runtime_core::access::Access;
+use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::error::{Error, Rung};
 use trunnion_runtime_core::executor::Wakers;
@@ -16,7 +17,7 @@ use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
-use trunnion_runtime_core::server::{AccessServer, Bounds, Payload, Region, Server, Until};
+use trunnion_runtime_core::server::{AccessServer, Bounds, MemoryServer, Payload, Region, Server, Until};
 
 fn tight(bytes: u64) -> ServerSettings {
     ServerSettings { memory_budget: Some(bytes), pressure_wait: Duration::from_millis(50), ..ServerSettings::default() }
@@ -62,6 +63,69 @@ fn a_reservation_that_waits_in_vain_fails_in_time_and_names_everything() {
     rig.free_dropped();
     let c = rig.buffer(t, 4096);
     assert_eq!(rig.server.check(&[c]), Ok(()));
+}
+
+#[test]
+fn a_try_that_finds_no_memory_leaves_nothing_behind_and_can_be_made_again() {
+    let mut rig = rig_with(tight(4096));
+    let (s, k) = (StreamId::new(), rig.kernel("k", out()));
+    let a = rig.buffer(s, 4096);
+    let (b, at) = (rig.handles.create(4096).unwrap(), rig.at(s));
+    let usage = rig.server.usage();
+    let Err(Error::OutOfMemory(numbers)) = rig.server.try_reserve(at, &b, AllocationMode::Auto) else { panic!() };
+    assert_eq!((numbers.requested, numbers.live, numbers.budget), (4096, 4096, Some(4096)));
+    assert_eq!(rig.server.usage(), usage);
+    assert!(matches!(rig.server.check(std::slice::from_ref(&b)), Err(Error::StaleHandle { .. })), "it is reserved");
+    drop(a);
+    rig.free_dropped();
+    assert_eq!(rig.server.try_reserve(at, &b, AllocationMode::Auto), Ok(()));
+    assert_eq!(rig.server.check(std::slice::from_ref(&b)), Ok(()));
+    rig.launch(s, &k, &[&b]);
+    rig.write(s, &b, 7);
+    let read = rig.read(s, &b);
+    rig.run();
+    assert_eq!(first(&read), Ok(7));
+}
+
+#[test]
+fn memory_that_is_refused_in_the_end_carries_the_cause_until_it_is_freed() {
+    let mut rig = rig_with(tight(4096));
+    let s = StreamId::new();
+    let a = rig.buffer(s, 4096);
+    let (b, at) = (rig.handles.create(100).unwrap(), rig.at(s));
+    let cause = rig.server.try_reserve(at, &b, AllocationMode::Persistent).unwrap_err();
+    rig.server.refuse(at, &b, cause.clone());
+    assert_eq!(rig.server.check(std::slice::from_ref(&b)), Err(cause));
+    // Not even an overwrite helps where there is no memory.
+    rig.write(s, &b, 1);
+    assert!(rig.server.check(std::slice::from_ref(&b)).is_err_and(|e| e.is_out_of_memory()));
+    drop((a, b));
+    rig.run();
+    rig.free_dropped();
+    let c = rig.buffer(s, 4096);
+    assert_eq!(rig.server.check(&[c]), Ok(()));
+    assert_eq!((rig.server.usage().live, rig.server.usage().allocations), (4096, 1));
+}
+
+#[test]
+fn a_budget_says_what_the_driver_says_and_what_the_pools_hold() {
+    let mut rig = rig_with(tight(1 << 20));
+    let s = StreamId::new();
+    let before = rig.server.budget();
+    let (a, _b) = (rig.buffer(s, 1000), rig.buffer(s, 200));
+    let budget = rig.server.budget();
+    assert_eq!((budget.live, budget.reserved, budget.limit), (1200, 4096, Some(1 << 20)));
+    assert_eq!((budget.total, budget.free), (before.total, before.free));
+    assert_eq!((budget.process_used, budget.client_limit), (None, None));
+    drop(a);
+    rig.free_dropped();
+    assert_eq!(rig.server.budget().live, 200);
+}
+
+#[test]
+fn a_driver_without_page_locked_memory_gives_no_staging() {
+    let mut rig = rig();
+    assert!(rig.server.staging().is_none());
 }
 
 #[test]

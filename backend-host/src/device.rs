@@ -4,11 +4,9 @@ use crate::NAME;
 use crate::driver::HostDriver;
 use crate::options::HostOptions;
 use crate::pool;
-use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use trunnion_backend_core::{DriverServer, ServerSettings};
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::elem::ElemType;
 use trunnion_runtime_core::error::{Error, Result, SourceForm};
@@ -60,9 +58,7 @@ impl Backend for HostBackend {
     fn open(&self, index: u32, settings: &OpenSettings) -> Result<Opened> {
         let options = self.options.clone().apply(&settings.options)?;
         let driver = HostDriver::new(index, &options)?;
-        let properties = properties(index, &options);
-        let server = Box::new(DriverServer::new(driver, ServerSettings::from(settings)));
-        Ok(Opened { server, properties, reader: reader() })
+        Ok(trunnion_backend_core::open(driver, settings))
     }
 }
 

@@ -5,12 +5,13 @@
 
 #![allow(unsafe_code)]
 
+use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use core::fmt;
 use smallvec::SmallVec;
 use trunnion_backend_core::driver::{
-    Compiled, Driver, DriverGrid, DriverLaunch, DriverRefusal, Outcome, Place, StoredCode,
+    Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Outcome, Place, StoredCode,
 };
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
@@ -21,11 +22,13 @@ use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::properties::DeviceProperties;
 use trunnion_runtime_core::server::{Bounds, Grant, HostMemory, Pattern};
+use trunnion_runtime_core::staging::PinnedMemory;
 
 use crate::device;
 use crate::finish::Finish;
 use crate::kernel::{Counts, HostCode, LaunchJob};
 use crate::options::HostOptions;
+use crate::pinned;
 use crate::pool;
 use crate::storage::{ALIGNMENT, Account, HostPage, HostResource, Kind};
 use crate::stream::{Engine, HostStream, Memory, Operation};
@@ -40,7 +43,10 @@ pub struct HostDriver {
     options: HostOptions,
     engine: Arc<Engine>,
     account: Arc<Account>,
+    /// What may be page-locked, where there is such memory.
+    pinned: Option<Arc<Account>>,
     allocations: u64,
+    pins: u64,
     submissions: u64,
     lost: bool,
     /// No option asks for memory the host does not see, for late completions or for a loss: short writes need no batch.
@@ -61,7 +67,9 @@ impl HostDriver {
             options: options.clone(),
             engine: Arc::new(Engine { finish: Finish::new(options)?, mover, threads }),
             account: Arc::new(Account::new(device::memory(options))),
+            pinned: options.pinned_memory.map(|limit| Arc::new(Account::new(limit))),
             allocations: 0,
+            pins: 0,
             submissions: 0,
             lost: false,
             is_plain: !options.separate_memory
@@ -162,6 +170,36 @@ unsafe impl Driver for HostDriver {
 
     fn free_memory(&self) -> Option<u64> {
         Some(self.account.free())
+    }
+
+    fn memory(&self) -> DriverMemory {
+        let (limit, free) = (self.account.limit(), self.account.free());
+        // Nobody else has a share in what this device was given.
+        DriverMemory {
+            total: Some(limit),
+            free: Some(free),
+            process_limit: Some(limit),
+            process_used: Some(limit - free),
+        }
+    }
+
+    fn has_pinned(&self) -> bool {
+        self.pinned.is_some()
+    }
+
+    fn pin(&mut self, size: usize) -> Result<Box<dyn PinnedMemory>, DriverRefusal> {
+        let refused = |message| DriverRefusal { message, out_of_memory: false };
+        if self.lost {
+            return Err(refused(self.cause()));
+        }
+        self.pins += 1;
+        match &self.pinned {
+            _ if self.options.refuse_pin == Some(self.pins) => {
+                Err(refused(alloc::format!("option `refuse_pin`: request {}", self.pins)))
+            }
+            Some(account) => pinned::pin(size, account),
+            None => Err(refused("option `pinned_memory` is not set".to_string())),
+        }
     }
 
     fn compile(&mut self, kernel: &KernelHandle, _: Bounds, _: Option<&[u8]>) -> Result<Compiled<HostCode>> {

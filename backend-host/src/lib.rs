@@ -13,6 +13,7 @@ mod finish;
 mod kernel;
 mod lock;
 mod options;
+mod pinned;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 mod pool;
 #[cfg(not(all(feature = "std", not(target_family = "wasm"))))]

@@ -31,6 +31,8 @@ pub struct HostOptions {
     pub(crate) lose_after: Option<u64>,
     pub(crate) refuse_allocation: Option<u64>,
     pub(crate) memory: Option<u64>,
+    pub(crate) pinned_memory: Option<u64>,
+    pub(crate) refuse_pin: Option<u64>,
     pub(crate) max_allocation: Option<u64>,
     pub(crate) max_binding: Option<u64>,
     pub(crate) max_buffers: u32,
@@ -55,6 +57,8 @@ impl Default for HostOptions {
             lose_after: None,
             refuse_allocation: None,
             memory: None,
+            pinned_memory: None,
+            refuse_pin: None,
             max_allocation: None,
             max_binding: None,
             max_buffers: 32,
@@ -69,7 +73,7 @@ impl Default for HostOptions {
 }
 
 /// The options' names, and what their values look like.
-const NAMES: [(&str, &str); 19] = [
+const NAMES: [(&str, &str); 21] = [
     ("delay", "a time such as `5ms`"),
     ("devices", "a count of at least 1"),
     ("fail_compile", "a kernel's name"),
@@ -84,7 +88,9 @@ const NAMES: [(&str, &str); 19] = [
     ("max_workgroup", "counts of at least 1, `x,y,z` or one for all"),
     ("memory", "a size such as `64MiB`"),
     ("memory_types", "a count from 1 to 16"),
+    ("pinned_memory", "a size such as `64MiB`"),
     ("refuse_allocation", "a count of at least 1"),
+    ("refuse_pin", "a count of at least 1"),
     ("reorder", "a number"),
     ("row_pitch", "a size that is a power of two"),
     ("separate_memory", "`true` or `false`"),
@@ -163,6 +169,19 @@ impl HostOptions {
     /// Bytes of device memory. Default half of what the machine has, where it says, else 256 MiB.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
+        self
+    }
+
+    /// Bytes of host memory the driver page-locks at most for staging. It's no different from other memory, but the device counts it and
+    /// refuses more. Default: it has no such memory.
+    pub fn pinned_memory(mut self, bytes: u64) -> Self {
+        self.pinned_memory = Some(bytes);
+        self
+    }
+
+    /// The driver refuses this request for page-locked memory, counted from 1, and no other. Default none.
+    pub fn refuse_pin(mut self, request: u64) -> Self {
+        self.refuse_pin = Some(request.max(1));
         self
     }
 
@@ -249,7 +268,9 @@ impl HostOptions {
             "max_workgroup" => self.max_workgroup = axes(value)?,
             "memory" => self.memory = Some(size(value)?),
             "memory_types" => self.memory_types = value.parse().ok().filter(|count| (1..=16).contains(count))?,
+            "pinned_memory" => self.pinned_memory = Some(size(value)?),
             "refuse_allocation" => self.refuse_allocation = Some(value.parse().ok().filter(|which| *which > 0)?),
+            "refuse_pin" => self.refuse_pin = Some(value.parse().ok().filter(|which| *which > 0)?),
             "reorder" => self.reorder = Some(value.parse().ok()?),
             "row_pitch" => self.row_pitch = size(value).filter(|bytes| bytes.is_power_of_two())?,
             "separate_memory" => self.separate_memory = value.parse().ok()?,
@@ -277,7 +298,9 @@ impl HostOptions {
             "max_workgroup" => three(self.max_workgroup),
             "memory" => optional(self.memory),
             "memory_types" => self.memory_types.to_string(),
+            "pinned_memory" => optional(self.pinned_memory),
             "refuse_allocation" => optional(self.refuse_allocation),
+            "refuse_pin" => optional(self.refuse_pin),
             "reorder" => optional(self.reorder),
             "row_pitch" => self.row_pitch.to_string(),
             "separate_memory" => self.separate_memory.to_string(),
@@ -371,7 +394,9 @@ mod tests {
             ("max_workgroup", "4,5,6"),
             ("memory", "4096"),
             ("memory_types", "2"),
+            ("pinned_memory", "8192"),
             ("refuse_allocation", "2"),
+            ("refuse_pin", "6"),
             ("reorder", "11"),
             ("row_pitch", "256"),
             ("separate_memory", "true"),
@@ -396,7 +421,9 @@ mod tests {
             .max_workgroup([4, 5, 6])
             .memory(4096)
             .memory_types(2)
+            .pinned_memory(8192)
             .refuse_allocation(2)
+            .refuse_pin(6)
             .reorder(11)
             .row_pitch(256)
             .separate_memory(true)
@@ -436,7 +463,9 @@ mod tests {
             ("max_shared", "4GiB"),
             ("memory", "99999999999999999GiB"),
             ("memory_types", "17"),
+            ("pinned_memory", "-1"),
             ("refuse_allocation", "0"),
+            ("refuse_pin", "0"),
             ("row_pitch", "0"),
             ("separate_memory", "yes"),
             ("threads", "-1"),

@@ -75,9 +75,20 @@ impl Account {
         self.limit.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    fn take(&self, size: u64) -> bool {
+    /// Bytes that can be out at once.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Takes bytes out, where there are as many.
+    pub(crate) fn take(&self, size: u64) -> bool {
         let fits = |used: u64| used.checked_add(size).filter(|sum| *sum <= self.limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    /// Bytes come back.
+    pub(crate) fn give(&self, size: u64) {
+        self.used.fetch_sub(size, Ordering::Relaxed);
     }
 }
 
@@ -103,7 +114,7 @@ impl HostPage {
             return Err(DriverRefusal { message, out_of_memory: true });
         }
         Self::of_system(size, kind, account).ok_or_else(|| {
-            account.used.fetch_sub(size, Ordering::Relaxed);
+            account.give(size);
             DriverRefusal { message: format!("the allocator has no {size} bytes"), out_of_memory: true }
         })
     }
@@ -171,7 +182,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, and nobody has a span of it any more (invariant 2).
         unsafe { dealloc(self.origin, self.layout) };
-        self.account.used.fetch_sub(self.size as u64, Ordering::Relaxed);
+        self.account.give(self.size as u64);
     }
 }
 

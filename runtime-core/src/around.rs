@@ -10,7 +10,8 @@ use crate::kernel::KernelHandle;
 use crate::platform::Deadline;
 use crate::promise::Promise;
 use crate::server::{
-    AccessServer, Bounds, CompileStatistics, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
+    AccessServer, Bounds, CompileStatistics, Launch, MemoryServer, Pattern, Payload, Region, Server, StagingServer,
+    Until,
 };
 use crate::timeline::Moment;
 use alloc::vec::Vec;
@@ -77,6 +78,19 @@ pub trait Around: Send + 'static {
     /// [`Server::reserve`].
     fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {
         self.inside_mut().reserve(at, memory, mode);
+    }
+
+    /// [`Server::try_reserve`].
+    ///
+    /// # Errors
+    /// As for [`Server::try_reserve`].
+    fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
+        self.inside_mut().try_reserve(at, memory, mode)
+    }
+
+    /// [`Server::refuse`].
+    fn refuse(&mut self, at: Moment, memory: &Handle, cause: Error) {
+        self.inside_mut().refuse(at, memory, cause);
     }
 
     /// [`Server::free`].
@@ -178,6 +192,11 @@ pub trait Around: Send + 'static {
         self.inside_mut().memory()
     }
 
+    /// [`Server::staging`].
+    fn staging(&mut self) -> Option<&mut dyn StagingServer> {
+        self.inside_mut().staging()
+    }
+
     /// [`Server::access`].
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
         self.inside_mut().access()
@@ -214,6 +233,8 @@ impl<L: Around> Server for L {
         leave(&mut self) -> Wakers;
         panicked(&mut self, seq: u64, message: &str);
         reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode);
+        try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()>;
+        refuse(&mut self, at: Moment, memory: &Handle, cause: Error);
         free(&mut self, memory: MemoryId);
         write(&mut self, at: Moment, target: &Region, data: Payload<'_>);
         read(&mut self, at: Moment, sources: &[Region], into: Promise<Vec<Bytes>>);
@@ -231,6 +252,7 @@ impl<L: Around> Server for L {
         retire_kernel(&mut self, slot: u32);
         shutdown(&mut self, deadline: &Deadline) -> usize;
         memory(&mut self) -> Option<&mut dyn MemoryServer>;
+        staging(&mut self) -> Option<&mut dyn StagingServer>;
         access(&mut self) -> Option<&mut dyn AccessServer>;
     }
 }

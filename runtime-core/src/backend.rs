@@ -35,6 +35,8 @@ pub struct OpenSettings {
     pub memory_budget: Option<u64>,
     /// The pools the device begins with.
     pub memory_pools: PoolLayout,
+    /// Whether nothing is to run and no device memory to be taken, while kernels compile and memory is planned.
+    pub dry_run: bool,
     /// Where compiled kernels are kept; nowhere if `None`.
     pub kernel_cache: Option<String>,
     /// Options of the backend's own, as name and value. One that is not valid is [`Error::UnknownOption`] or [`Error::BadOption`], which

@@ -247,6 +247,31 @@ pub enum Error {
         /// The pool, the value and the limit.
         why: String,
     },
+    /// More bytes than one client and its clones may hold live. Nobody was asked for memory.
+    #[error("{requested} bytes requested, this client and its clones hold {live} live of the {limit} they may")]
+    ClientMemoryLimit {
+        /// The bytes asked for.
+        requested: u64,
+        /// The bytes they hold live.
+        live: u64,
+        /// The most they may hold live.
+        limit: u64,
+    },
+    /// More staging memory than may be in use at once: more than the limit, or earlier staging did not end in time.
+    #[error(
+        "{requested} bytes of staging memory requested, {in_use} of at most {limit} are in use{}",
+        DisplayWaited(*waited)
+    )]
+    StagingFull {
+        /// The bytes asked for.
+        requested: u64,
+        /// The bytes in use.
+        in_use: u64,
+        /// The most that may be in use.
+        limit: u64,
+        /// How long it was waited for others to end theirs; zero for a request over the limit.
+        waited: Duration,
+    },
     /// A handle whose memory is gone: its device was shut down.
     #[error("{memory} is gone, the device was shut down")]
     StaleHandle {
@@ -437,6 +462,7 @@ impl Error {
             | NoDevice { .. }
             | AlreadyRunning { .. }
             | Reentrant { .. } => true,
+            StagingFull { requested, limit, .. } => requested > limit,
             other => other.any_cause(Error::is_refusal),
         }
     }
@@ -444,7 +470,7 @@ impl Error {
     /// Whether memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         match self {
-            Error::OutOfMemory(_) | Error::TooLarge { .. } => true,
+            Error::OutOfMemory(_) | Error::TooLarge { .. } | Error::ClientMemoryLimit { .. } => true,
             other => other.any_cause(Error::is_out_of_memory),
         }
     }
@@ -456,7 +482,11 @@ impl Error {
 
     /// Whether a deadline passed.
     pub fn is_timeout(&self) -> bool {
-        matches!(self, Error::Timeout { .. }) || self.any_cause(Error::is_timeout)
+        match self {
+            Error::Timeout { .. } => true,
+            Error::StagingFull { requested, limit, .. } => requested <= limit,
+            other => other.any_cause(Error::is_timeout),
+        }
     }
 
     /// Whether somebody else held what the call needs, so that a retry is safe.
@@ -639,6 +669,8 @@ pub enum Rung {
     Trim,
     /// Asked the driver for a page.
     Grow,
+    /// Asked the hooks of the program, which may have given something back.
+    Hook,
 }
 
 impl core::fmt::Display for OutOfMemory {
@@ -680,6 +712,13 @@ struct DisplayLine(Option<u32>);
 impl core::fmt::Display for DisplayLine {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         self.0.map_or(Ok(()), |line| write!(f, " (line {line})"))
+    }
+}
+
+struct DisplayWaited(Duration);
+impl core::fmt::Display for DisplayWaited {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if self.0.is_zero() { Ok(()) } else { write!(f, " after a wait of {:?}", self.0) }
     }
 }
 

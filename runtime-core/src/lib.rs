@@ -8,12 +8,14 @@ extern crate std;
 // What everything is named and measured by.
 pub mod access;
 pub mod allocation;
+pub mod budget;
 pub mod elem;
 pub mod error;
 pub mod failure;
 pub mod id;
 pub mod layout;
 pub mod pool_layout;
+pub mod pressure;
 pub mod report;
 pub mod sync;
 pub mod timeline;
@@ -24,6 +26,7 @@ pub mod client;
 pub mod grid;
 pub mod handle;
 pub mod kernel;
+pub mod staging;
 pub mod stream;
 
 // What a device is.

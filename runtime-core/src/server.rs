@@ -16,6 +16,7 @@
 
 use crate::access::Access;
 use crate::allocation::AllocationMode;
+use crate::budget::MemoryBudget;
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::executor::{Notifier, Wakers};
@@ -28,6 +29,7 @@ use crate::platform::Deadline;
 use crate::pool_layout::PoolLayout;
 use crate::promise::Promise;
 use crate::report::{MemoryReport, MemoryUsage, ReportScope};
+use crate::staging::PinnedMemory;
 use crate::timeline::Moment;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -70,6 +72,22 @@ pub trait Server: Send + 'static {
     ///
     /// Equivalent to: `cuMemAllocAsync`; `vkAllocateMemory` and `vkBindBufferMemory`; `create_buffer`.
     fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode);
+
+    /// [`reserve`](Self::reserve) for a caller that may give memory back: where there is none, nothing is reserved and nothing marked. The
+    /// caller then asks again with the same number, memory having been freed between, or says with [`refuse`](Self::refuse) that it will not.
+    ///
+    /// By default it reserves, and what fails is marked: such a server is never asked again.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
+        self.reserve(at, memory, mode);
+        Ok(())
+    }
+
+    /// The allocation that [`try_reserve`](Self::try_reserve) found no memory for is not made: the cause lies on all of it. MUST be implemented
+    /// where `try_reserve` is.
+    fn refuse(&mut self, _at: Moment, _memory: &Handle, _cause: Error) {}
 
     /// Nobody holds the allocation any more.
     ///
@@ -164,10 +182,26 @@ pub trait Server: Send + 'static {
         None
     }
 
+    /// Host memory that the device reads and writes directly.
+    fn staging(&mut self) -> Option<&mut dyn StagingServer> {
+        None
+    }
+
     /// Access to device memory from outside the runtime, in place.
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
         None
     }
+}
+
+/// A capability: page-locked host memory.
+pub trait StagingServer {
+    /// New host memory of `size` bytes, page-locked for the device. What is in it is not defined.
+    ///
+    /// Equivalent to: `cuMemHostAlloc`; `vkAllocateMemory` of a host-visible type, mapped; a buffer of `wgpu` mapped at creation.
+    ///
+    /// # Errors
+    /// The driver's refusal; whoever asked then uses plain memory. The device's fault.
+    fn pin(&mut self, size: usize) -> Result<Box<dyn PinnedMemory>>;
 }
 
 /// A capability: reports about the device's memory, and its cleaning up.
@@ -177,6 +211,14 @@ pub trait MemoryServer {
 
     /// Pool by pool.
     fn report(&self, scope: ReportScope) -> MemoryReport;
+
+    /// What driver and pools say of the memory there is to use. By default only what the pools hold; what concerns a client is left out.
+    ///
+    /// Equivalent to: `cuMemGetInfo`; `VK_EXT_memory_budget`.
+    fn budget(&self) -> MemoryBudget {
+        let usage = self.usage();
+        MemoryBudget { reserved: usage.reserved, live: usage.live, ..MemoryBudget::default() }
+    }
 
     /// Returns every free page to the driver.
     ///

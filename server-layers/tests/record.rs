@@ -18,6 +18,7 @@ use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::id::{DeviceId, StreamId};
 use trunnion_runtime_core::kernel::{Interface, Source, SourceKernel};
 use trunnion_runtime_core::layout::TensorDescriptor;
+use trunnion_runtime_core::pressure::PressureAnswer;
 use trunnion_runtime_core::server::Opened;
 use trunnion_server_layers::program::{
     Call, Content, KernelTable, Observed, Place, Program, ReplayError, Replayed, Sink, Unresolved, replay,
@@ -326,4 +327,34 @@ fn a_recorded_device_has_what_the_server_inside_has() {
     client.memory_cleanup().unwrap();
     client.check(&[&handle]).unwrap();
     assert_eq!(client.compile_statistics().unwrap().compiled, 0);
+}
+
+#[test]
+fn a_reservation_that_was_tried_again_is_one_step_behind_what_was_freed_for_it() {
+    let options = HostOptions::default().memory(8 << 20);
+    let program = recorded(&options, RecordOptions::default(), |client| {
+        let cache = Arc::new(Mutex::new(vec![client.zeros(6 << 20).unwrap()]));
+        let theirs = cache.clone();
+        let _hook = client
+            .on_memory_pressure(move |_| match theirs.lock().unwrap().pop() {
+                Some(_) => PressureAnswer::Retry,
+                None => PressureAnswer::Refuse,
+            })
+            .unwrap();
+        let served = client.zeros(5 << 20).unwrap();
+        assert_eq!(client.read_one(&served.slice(..4).unwrap()).unwrap().as_slice().unwrap(), [0; 4]);
+        // Nothing is left to give back.
+        let refused = client.empty(6 << 20).unwrap();
+        assert!(client.check(&[&refused]).unwrap_err().is_out_of_memory());
+    });
+    let calls: Vec<&str> = program
+        .steps
+        .iter()
+        .filter_map(|step| match &step.call {
+            Call::Reserve { .. } => Some("reserve"),
+            Call::Free { .. } => Some("free"),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(calls[..4], ["reserve", "free", "reserve", "reserve"], "{program}");
 }

@@ -26,8 +26,8 @@ pub use replay::{ReadProgramError, read_program, replay};
 
 // The modules of `trunnion-runtime-core`, under their own names.
 pub use trunnion_runtime_core::{
-    access, allocation, backend, bytes, client, elem, error, executor, failure, grid, handle, id, kernel, layout,
-    platform, pool_layout, promise, properties, report, server, service, stream, timeline,
+    access, allocation, backend, budget, bytes, client, elem, error, executor, failure, grid, handle, id, kernel,
+    layout, platform, pool_layout, pressure, promise, properties, report, server, service, staging, stream, timeline,
 };
 
 /// Servers around a server: for [`Config::layers`], or around a server before [`Client::try_init`].

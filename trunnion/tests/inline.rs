@@ -303,3 +303,52 @@ fn an_access_that_would_have_replaced_failed_bytes_and_is_refused_does_not_make_
         assert_eq!(client.read_one(&b).unwrap().as_slice().unwrap(), [4; 256]);
     }
 }
+
+#[test]
+fn staging_waits_where_nobody_but_the_caller_looks_at_the_device() {
+    let mut settings = settings(Execution::Inline);
+    settings.staging_limit = Some(64 << 10);
+    settings.open.options.insert("delay".into(), "2ms".into());
+    settings.open.options.insert("pinned_memory".into(), "64KiB".into());
+    trunnion::devices();
+    let host = trunnion::backend::backend("host").unwrap();
+    let device = DeviceId { backend: host.name(), index: 900 };
+    let client = Client::try_init_with(device, host.open(0, &settings.open).unwrap(), &settings).unwrap();
+    let data: Vec<u8> = (0..500_000u32).map(|i| (i * 7) as u8).collect();
+    let handle = client.create_from_slice_pinned(&data).unwrap();
+    assert!(client.read_one(&handle).unwrap().as_slice().unwrap() == data);
+    let usage = client.staging_usage();
+    assert!(usage.waits > 0 && usage.peak <= 64 << 10 && usage.pinned > 0, "{usage}");
+}
+
+#[test]
+fn the_last_client_may_be_dropped_inside_a_hook() {
+    for execution in [Execution::Runner, Execution::Inline] {
+        let mut settings = settings(execution);
+        settings.open.memory_budget = Some(8 << 20);
+        let client = device(&settings);
+        let held = client.zeros(6 << 20).unwrap();
+        let last: Arc<Mutex<Option<Client>>> = Arc::default();
+        let theirs = last.clone();
+        let hook = client.on_memory_pressure(move |_| {
+            drop(theirs.lock().unwrap().take());
+            trunnion::pressure::PressureAnswer::Retry
+        });
+        hook.unwrap().keep();
+        *last.lock().unwrap() = Some(client.clone());
+        let failed = client.empty(6 << 20).unwrap();
+        if execution == Execution::Inline {
+            // Somebody has to run it.
+            assert!(client.check(&[&failed]).unwrap_err().is_out_of_memory());
+        }
+        drop(client);
+        // The hook goes with the device.
+        let start = Instant::now();
+        while Arc::strong_count(&last) > 1 {
+            assert!(start.elapsed() < SOON, "the device does not end");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(last.lock().unwrap().is_none());
+        drop((held, failed));
+    }
+}

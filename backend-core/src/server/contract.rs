@@ -15,7 +15,8 @@ use trunnion_runtime_core::kernel::KernelHandle;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
+    AccessServer, Bounds, CompileStatistics, Launch, MemoryServer, Pattern, Payload, Region, Server, StagingServer,
+    Until,
 };
 use trunnion_runtime_core::timeline::Moment;
 
@@ -61,6 +62,22 @@ impl<D: Driver> Server for DriverServer<D> {
     fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {
         if self.ended.is_none() {
             self.reserve_memory(at, memory, mode);
+            self.settle();
+        }
+    }
+
+    fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        let reserved = self.try_reserve_memory(at, memory, mode);
+        self.settle();
+        reserved
+    }
+
+    fn refuse(&mut self, at: Moment, memory: &Handle, cause: Error) {
+        if self.ended.is_none() {
+            self.refuse_memory(at, memory, cause);
             self.settle();
         }
     }
@@ -165,6 +182,10 @@ impl<D: Driver> Server for DriverServer<D> {
 
     fn memory(&mut self) -> Option<&mut dyn MemoryServer> {
         Some(self)
+    }
+
+    fn staging(&mut self) -> Option<&mut dyn StagingServer> {
+        if self.hardware.driver.has_pinned() { Some(self) } else { None }
     }
 
     fn access(&mut self) -> Option<&mut dyn AccessServer> {

@@ -2,7 +2,7 @@
 
 use super::DriverServer;
 use super::tasks::Work;
-use crate::driver::Driver;
+use crate::driver::{Driver, DriverRefusal};
 use alloc::boxed::Box;
 use alloc::vec;
 use core::time::Duration;
@@ -10,6 +10,7 @@ use trunnion_memory_pools::{Pressure, Request, Storage, StorageError};
 use trunnion_resource_tracker::Use;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::budget::MemoryBudget;
 use trunnion_runtime_core::error::{Error, OutOfMemory, Result, Rung};
 use trunnion_runtime_core::failure::Failure;
 use trunnion_runtime_core::handle::Handle;
@@ -17,7 +18,8 @@ use trunnion_runtime_core::id::MemoryId;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, PoolKind, ReportScope};
-use trunnion_runtime_core::server::MemoryServer;
+use trunnion_runtime_core::server::{MemoryServer, StagingServer};
+use trunnion_runtime_core::staging::PinnedMemory;
 use trunnion_runtime_core::timeline::{Frontier, Moment};
 
 /// How long the driver is waited for at once, before it is looked whether that was enough.
@@ -42,8 +44,7 @@ impl<D: Driver> Storage for Hardware<D> {
     type Page = D::Page;
 
     fn allocate(&mut self, size: u64, _: PoolKind) -> Result<D::Page, StorageError> {
-        let refused =
-            |r: crate::driver::DriverRefusal| StorageError { message: r.message, out_of_memory: r.out_of_memory };
+        let refused = |r: DriverRefusal| StorageError { message: r.message, out_of_memory: r.out_of_memory };
         self.driver.allocate(size).map_err(refused)
     }
 
@@ -66,27 +67,57 @@ impl<D: Driver> Storage for Hardware<D> {
 
 impl<D: Driver> DriverServer<D> {
     pub(super) fn reserve_memory(&mut self, at: Moment, handle: &Handle, mode: AllocationMode) {
+        self.reserve_or(at, handle, |server, request| {
+            if let Err(error) = server.reserve_within(&Request { mode, ..*request }) {
+                server.leave_unplaced(at, request.memory, request.size, error);
+            }
+            Ok(())
+        })
+        .ok();
+    }
+
+    /// [`reserve_memory`](Self::reserve_memory); where there is none nothing is left of the attempt.
+    pub(super) fn try_reserve_memory(&mut self, at: Moment, handle: &Handle, mode: AllocationMode) -> Result<()> {
+        self.reserve_or(at, handle, |server, request| server.reserve_within(&Request { mode, ..*request }))
+    }
+
+    /// The cause lies on all of the memory that is not to be had.
+    pub(super) fn refuse_memory(&mut self, at: Moment, handle: &Handle, cause: Error) {
+        self.reserve_or(at, handle, |server, request| {
+            server.leave_unplaced(at, request.memory, request.size, cause);
+            Ok(())
+        })
+        .ok();
+    }
+
+    fn reserve_or(
+        &mut self,
+        at: Moment,
+        handle: &Handle,
+        place: impl FnOnce(&mut Self, &Request) -> Result<()>,
+    ) -> Result<()> {
         self.service.get_or_insert(handle.service());
         let lane = self.begin(at);
         let (memory, size) = (handle.memory(), handle.allocation_size());
+        let mut placed = Ok(());
         if size > 0 {
             let slot = &self.lanes.slots[lane];
             // On an idle stream the block's last uses are done: nobody needs to wait for this moment.
             let is_idle = slot.flight.is_empty() && slot.queue.is_empty() && slot.waits.is_done(&self.timeline);
             self.tracker.open(memory, size, Moment { seq: if is_idle { 0 } else { at.seq }, ..at });
             self.reserving = Some((memory, size));
-            let request = Request { memory, size, stream: at.stream, mode };
-            if let Err(error) = self.reserve_within(&request) {
-                self.leave_unplaced(at, memory, size, error);
-            }
+            placed = place(self, &Request { memory, size, stream: at.stream, mode: AllocationMode::Auto });
             self.reserving = None;
-            if !self.lanes.slots[lane].queue.is_empty() {
+            if placed.is_err() {
+                self.tracker.close(memory);
+            } else if !self.lanes.slots[lane].queue.is_empty() {
                 // The block's last uses may be parked on this stream: it is there to be found by who waits for an epoch.
                 let uses = [Use { memory, range: 0..size, access: Access::Overwrite }];
                 self.park(lane, at, &Frontier::new(), 0, &uses, Work::Settle);
             }
         }
         self.end(lane);
+        placed
     }
 
     /// There is no memory: the cause lies on all of it.
@@ -186,6 +217,16 @@ impl<D: Driver> MemoryServer for DriverServer<D> {
         self.pools.report(scope)
     }
 
+    fn budget(&self) -> MemoryBudget {
+        let (driver, usage) = (self.hardware.driver.memory(), self.pools.usage());
+        let mut budget = MemoryBudget::default();
+        (budget.total, budget.free) = (driver.total, driver.free);
+        (budget.process_limit, budget.process_used) = (driver.process_limit, driver.process_used);
+        (budget.reserved, budget.live) = (usage.reserved, usage.live);
+        budget.limit = self.settings.memory_budget;
+        budget
+    }
+
     fn cleanup(&mut self) -> Result<()> {
         self.collect();
         self.settle();
@@ -198,5 +239,15 @@ impl<D: Driver> MemoryServer for DriverServer<D> {
         self.settle();
         let ended = self.ended.clone().map_or(Ok(()), Err);
         Some(ended.and_then(|()| self.pools.install(&mut self.hardware, layout, &self.timeline)))
+    }
+}
+
+impl<D: Driver> StagingServer for DriverServer<D> {
+    fn pin(&mut self, size: usize) -> Result<Box<dyn PinnedMemory>> {
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
+        let refused = |refusal: DriverRefusal| Error::Driver { call: "pin".into(), code: 0, message: refusal.message };
+        self.hardware.driver.pin(size).map_err(refused)
     }
 }

@@ -478,11 +478,11 @@ fn scatter(to: &mut [u8], start: usize, rows: &Rows, bytes: &[u8]) {
     });
 }
 
-fn reader() -> DeclaredInterface {
+pub fn reader() -> DeclaredInterface {
     DeclaredInterface(vec![SourceForm::Wgsl, SourceForm::Host])
 }
 
-fn properties() -> DeviceProperties {
+pub fn properties() -> DeviceProperties {
     let device = DeviceId { backend: BackendName::new("mock").unwrap(), index: 0 };
     let info = DeviceInfo::new(device, DeviceKind::Other, "mock", "1", "1");
     let mut limits = Limits::default();
@@ -520,9 +520,14 @@ pub fn rig_with(settings: ServerSettings) -> Rig {
     rig_of("mock compiler 1", settings)
 }
 
-pub fn rig_of(compiler: &str, settings: ServerSettings) -> Rig {
+/// The driver alone, and what it is told by.
+pub fn driver(compiler: &str) -> (Mock, Script) {
     let script = Script(Arc::default());
-    let driver = Mock { script: script.clone(), properties: properties(), compiler: compiler.into() };
+    (Mock { script: script.clone(), properties: properties(), compiler: compiler.into() }, script)
+}
+
+pub fn rig_of(compiler: &str, settings: ServerSettings) -> Rig {
+    let (driver, script) = driver(compiler);
     let executor = Executor::new(Nobody, Config { execution: Execution::Inline, ..Config::default() }).unwrap();
     let settings = ServerSettings {
         memory_pools: PoolLayout::fixed(4096).unwrap(),

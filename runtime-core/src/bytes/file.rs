@@ -47,13 +47,29 @@ impl FileRange {
         // Before memory is taken for a file that has gone or shrunk. The end was found not to overflow.
         check(&self.path, self.offset, self.offset + self.len as u64)?;
         let mut buffer = HostBuffer::zeroed(self.len)?;
+        self.read_into(self.offset, buffer.as_mut_slice())?;
+        Ok(buffer)
+    }
+
+    /// Reads a part of the range, from its byte `start` on, unless the range was loaded before. Keeps nothing.
+    pub(super) fn copy_unloaded(&self, start: usize, into: &mut [u8]) -> Result<bool> {
+        if self.loaded.get().is_some() {
+            return Ok(false);
+        }
+        // The part was found to be inside the range, whose end does not overflow.
+        let offset = self.offset + start as u64;
+        check(&self.path, offset, offset + into.len() as u64)?;
+        self.read_into(offset, into)?;
+        Ok(true)
+    }
+
+    fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let mut read = || {
             let mut file = fs::File::open(&self.path)?;
-            file.seek(SeekFrom::Start(self.offset))?;
-            file.read_exact(buffer.as_mut_slice())
+            file.seek(SeekFrom::Start(offset))?;
+            file.read_exact(into)
         };
-        read().map_err(|error| failed(&self.path, error))?;
-        Ok(buffer)
+        read().map_err(|error| failed(&self.path, error))
     }
 }
 
@@ -124,6 +140,23 @@ mod tests {
         assert_eq!(bytes.as_ptr() as usize % 16, 0);
         fs::remove_file(&file.0).unwrap();
         assert!(core::ptr::eq(bytes, range.get().unwrap()));
+    }
+
+    #[test]
+    fn a_part_that_is_copied_out_is_read_alone_and_not_kept() {
+        let file = Scratch::new(&content());
+        let range = FileRange::new(&file.0, 10, 150).unwrap();
+        let mut part = [0; 20];
+        assert!(range.copy_unloaded(5, &mut part).unwrap());
+        assert_eq!(part, content()[15..35]);
+        assert!(range.loaded.get().is_none());
+        // The rest of the range is of no interest to it.
+        fs::write(&file.0, &content()[..40]).unwrap();
+        assert!(range.copy_unloaded(5, &mut part).unwrap());
+        assert_names(range.copy_unloaded(25, &mut part), &file.0, "35..55 asked for, the file has 40");
+        fs::write(&file.0, content()).unwrap();
+        range.get().unwrap();
+        assert!(!range.copy_unloaded(5, &mut part).unwrap());
     }
 
     #[test]

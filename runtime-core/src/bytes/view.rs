@@ -1,8 +1,9 @@
 //! The handle people hold: a view of bytes that something else keeps.
 
-use super::source::Source;
+use super::source::{Source, into_elems};
 use super::{BytesProperty, HostBuffer, LazySource};
 use crate::error::{Error, Result};
+use crate::staging::StagingBuffer;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -67,6 +68,10 @@ impl Bytes {
     /// The bytes of a buffer, without a copy.
     pub fn from_buffer(buffer: HostBuffer) -> Self {
         Self::whole(Source::Buffer(buffer))
+    }
+
+    pub(crate) fn from_staging(buffer: StagingBuffer) -> Self {
+        Self::whole(Source::Staging(buffer))
     }
 
     /// `len` bytes that `source` loads on first access.
@@ -195,6 +200,35 @@ impl Bytes {
         }
     }
 
+    /// The vector of elements these bytes were made from, without a copy and with its alignment.
+    ///
+    /// It succeeds for the only view of a vector given to [`from_elems`](Self::from_elems) with the same type, when the view begins
+    /// where the vector does and holds a whole number of elements. A view that ends earlier gives the vector truncated.
+    ///
+    /// # Errors
+    /// The bytes themselves, when they are not that.
+    pub fn try_into_elems<T: Pod + Send + Sync>(self) -> Result<Vec<T>, Bytes> {
+        let of_type = matches!(&*self.source, Source::Elems(elems) if elems.are::<T>());
+        let count = match size_of::<T>() {
+            size if size > 0 && self.len.is_multiple_of(size) => self.len / size,
+            _ => return Err(self),
+        };
+        if self.start != 0 || !of_type {
+            return Err(self);
+        }
+        let Self { source, start, len } = self;
+        match Arc::try_unwrap(source) {
+            Ok(Source::Elems(elems)) => {
+                // Of this type, as was just seen.
+                let mut elems = into_elems::<T>(elems).unwrap_or_default();
+                elems.truncate(count);
+                Ok(elems)
+            }
+            Ok(other) => Err(Self { source: Arc::new(other), start, len }),
+            Err(source) => Err(Self { source, start, len }),
+        }
+    }
+
     /// A view of a part of the bytes. Loads and copies nothing.
     ///
     /// # Errors
@@ -231,11 +265,12 @@ impl Bytes {
         Ok((self.slice(..mid)?, self.slice(mid..)?))
     }
 
-    /// Copies the bytes to `dst`.
+    /// Copies the bytes to `dst`. Bytes of a file that was not looked at are read straight into it, those of this view alone, and
+    /// not kept.
     ///
     /// # Errors
-    /// [`Error::WrongLength`] when `dst` has another length, and those of [`as_slice`](Self::as_slice). `dst` is not
-    /// changed then.
+    /// [`Error::WrongLength`] when `dst` has another length, and those of [`as_slice`](Self::as_slice). What is in `dst` then is not
+    /// defined for a file, else `dst` is not changed.
     pub fn copy_into(&self, dst: &mut [u8]) -> Result<()> {
         if dst.len() != self.len {
             return Err(Error::WrongLength {
@@ -243,6 +278,9 @@ impl Bytes {
                 got: dst.len() as u64,
                 expected: self.len as u64,
             });
+        }
+        if dst.is_empty() || self.source.copy_unloaded(self.start, dst)? {
+            return Ok(());
         }
         dst.copy_from_slice(self.as_slice()?);
         Ok(())

@@ -22,22 +22,18 @@ impl Client {
     /// Equivalent to: `cuMemAllocAsync`; `create_buffer`.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] over the device's largest allocation; the device's fault.
+    /// [`Error::TooLarge`] over the device's largest allocation; [`Error::ClientMemoryLimit`] over what this client may hold; the
+    /// device's fault.
     pub fn empty(&self, size: u64) -> Result<Handle> {
         let limit = self.service.limits.max_allocation;
         if size > limit {
             return Err(Error::TooLarge { requested: size, limit });
         }
-        let handle = self.service.shared.handles.create(size);
-        let handle = handle.ok_or(Error::Busy { what: "every handle this process can have is in use".into() })?;
+        let handle = self.new_handle(size)?;
         if size > 0 {
             let memory = handle.clone();
             let mode = self.service.allocation_mode(self.stream());
-            self.enqueue(move |core, at| {
-                // What was dropped before this request is free for it.
-                core.free_dropped();
-                core.server.reserve(at, &memory, mode);
-            })?;
+            self.enqueue(move |core, at| core.reserve(at, &memory, mode))?;
         }
         Ok(handle)
     }
@@ -222,7 +218,7 @@ impl Client {
         answer.ok_or_else(|| self.unsupported(WHAT))
     }
 
-    fn ask_memory<T: Send + 'static>(
+    pub(super) fn ask_memory<T: Send + 'static>(
         &self,
         what: &'static str,
         ask: impl FnOnce(&mut dyn MemoryServer) -> Result<T> + Send + 'static,
@@ -273,7 +269,7 @@ impl fmt::Debug for AllocationWindow {
     }
 }
 
-fn check_dense(tensor: &TensorDescriptor, got: usize) -> Result<()> {
+pub(super) fn check_dense(tensor: &TensorDescriptor, got: usize) -> Result<()> {
     let (got, expected) = (got as u64, tensor.dense_size()?);
     if got == expected { Ok(()) } else { Err(Error::WrongLength { what: "tensor".into(), got, expected }) }
 }

@@ -3,12 +3,14 @@
 //! Calls that can be checked are checked on the caller's thread and answer `Err` on the spot, with nothing submitted. What fails later
 //! lies on the bytes that were not written, and is named by whoever reads them.
 
+mod budget;
 mod compile;
 mod launch;
 mod launch_mode;
 mod memory;
 mod recorder;
 mod resource;
+mod staging;
 mod time;
 mod transfer;
 
@@ -22,7 +24,7 @@ pub use transfer::TensorView;
 
 use crate::backend;
 use crate::error::{Error, Result};
-use crate::handle::Handle;
+use crate::handle::{Account, Handle};
 use crate::id::{DeviceId, ServiceId, StreamId};
 use crate::properties::{DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, TargetProperties};
 use crate::server::Opened;
@@ -48,11 +50,13 @@ use core::fmt;
 pub struct Client {
     pub(crate) service: Arc<Service>,
     stream: Option<StreamId>,
+    /// What this client and its clones hold, where that is limited.
+    account: Option<Account>,
 }
 
 impl Client {
     fn of(service: Arc<Service>) -> Self {
-        Self { service, stream: None }
+        Self { service, stream: None, account: None }
     }
 
     /// The device's running server, started if there is none, with the process's settings. The device's backend must be known to the

@@ -108,3 +108,24 @@ fn a_handle_dropped_while_its_server_ends_frees_nothing_of_the_next() {
         assert_eq!(freed, [memory]);
     });
 }
+
+#[test]
+fn an_account_is_given_out_again_when_nothing_is_counted_in_it_any_more() {
+    explore(4, || {
+        let (handles, account) = (Arc::new(server()), Account::new(10).unwrap());
+        let (theirs, shared) = (handles.clone(), account.clone());
+        let other = thread::spawn(move || {
+            let held = theirs.create_within(6, &shared);
+            // What is held outlives the client that was counted.
+            drop(shared);
+            held.is_ok()
+        });
+        let mine = handles.create_within(6, &account);
+        assert!(account.live() <= 10, "both are over the limit");
+        drop((account, mine));
+        let next = Account::new(1).unwrap();
+        assert_eq!((next.limit(), next.live()), (1, 0));
+        other.join().unwrap();
+        assert_eq!(next.live(), 0, "what was counted before is taken off the next one's");
+    });
+}

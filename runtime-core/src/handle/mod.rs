@@ -4,9 +4,12 @@
 //! block is put on its server's list in constant time, without a lock, and the server frees the memory the next time somebody holds the
 //! device anyway. An operation that waits in a queue holds clones of what it was given, so memory outlives everything queued before the drop.
 
+mod account;
 #[cfg(all(test, loom))]
 mod loom;
 mod slab;
+
+pub(crate) use account::Account;
 
 use crate::error::{Error, Result};
 use crate::id::{MemoryId, ServiceId};
@@ -34,6 +37,8 @@ struct Block {
     list: AtomicU32,
     handles: AtomicUsize,
     size: AtomicU64,
+    /// Whose live bytes these are; 0 for nobody's who counts them.
+    account: AtomicU32,
 }
 
 impl Slot for Block {
@@ -46,6 +51,7 @@ impl Slot for Block {
             list: AtomicU32::new(0),
             handles: AtomicUsize::new(0),
             size: AtomicU64::new(0),
+            account: AtomicU32::new(0),
         }
     }
     fn index(&self) -> u32 {
@@ -63,6 +69,10 @@ impl Block {
 
     #[cold]
     fn last_handle_dropped(&'static self) {
+        let account = self.account.load(Ordering::Relaxed);
+        if account != 0 {
+            account::release(account, self.size.load(Ordering::Relaxed));
+        }
         let list = LISTS.get(self.list.load(Ordering::Relaxed));
         match list {
             Some(list) if list.owner.load(Ordering::Acquire) == self.service.load(Ordering::Relaxed) => {
@@ -252,11 +262,30 @@ impl Handles {
 
     /// A handle of a new allocation of `size` bytes. Nothing is reserved by this. `None` when the process has run out of slots.
     pub fn create(&self, size: u64) -> Option<Handle> {
+        self.create_counted(size, 0)
+    }
+
+    /// [`create`](Self::create), counted in an account for as long as a handle is held.
+    ///
+    /// # Errors
+    /// [`Error::ClientMemoryLimit`] when the account has no room for it.
+    pub(crate) fn create_within(&self, size: u64, account: &Account) -> Result<Option<Handle>> {
+        let counted = account.hold(size)?;
+        let handle = self.create_counted(size, counted);
+        if handle.is_none() {
+            account::release(counted, size);
+        }
+        Ok(handle)
+    }
+
+    #[inline]
+    fn create_counted(&self, size: u64, account: u32) -> Option<Handle> {
         let block = BLOCKS.take()?;
         block.generation.fetch_add(1, Ordering::Relaxed);
         block.service.store(self.service.get(), Ordering::Relaxed);
         block.list.store(self.list.index, Ordering::Relaxed);
         block.size.store(size, Ordering::Relaxed);
+        block.account.store(account, Ordering::Relaxed);
         block.handles.store(1, Ordering::Relaxed);
         Some(Handle { block, start: 0, end: size })
     }

@@ -2,10 +2,12 @@
 
 use super::{Owed, Shared};
 use crate::access::Access;
-use crate::error::Error;
+use crate::allocation::AllocationMode;
+use crate::error::{Error, Rung};
 use crate::executor::{Resident, Wakers};
 use crate::handle::Handle;
 use crate::platform::Deadline;
+use crate::pressure::{MemoryPressure, PressureAnswer, RETRIES};
 use crate::server::{Grant, Server};
 use crate::timeline::Moment;
 use alloc::boxed::Box;
@@ -35,6 +37,40 @@ impl Core {
         if self.shared.handles.any_dropped() {
             let server = &mut self.server;
             self.shared.handles.free_dropped(|memory| server.free(memory));
+        }
+    }
+
+    /// Reserves memory; what was dropped before this request is free for it.
+    #[inline]
+    pub(crate) fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {
+        self.free_dropped();
+        if self.shared.hooks.any() {
+            self.reserve_with_hooks(at, memory, mode);
+        } else {
+            self.server.reserve(at, memory, mode);
+        }
+    }
+
+    /// Where there is no memory, whoever has a hook may give something back and have the request tried again.
+    #[cold]
+    fn reserve_with_hooks(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {
+        let mut attempt = 0;
+        loop {
+            let Err(mut error) = self.server.try_reserve(at, memory, mode) else { return };
+            let may_help = matches!(error, Error::OutOfMemory(_)) && attempt < RETRIES;
+            let asked = may_help
+                .then(|| self.shared.hooks.ask(&MemoryPressure::new(memory.allocation_size(), &error, attempt)))
+                .flatten();
+            if asked != Some(PressureAnswer::Retry) {
+                if let Error::OutOfMemory(numbers) = &mut error
+                    && (asked.is_some() || attempt > 0)
+                {
+                    numbers.tried.push(Rung::Hook);
+                }
+                return self.server.refuse(at, memory, error);
+            }
+            attempt += 1;
+            self.free_dropped();
         }
     }
 

@@ -9,6 +9,7 @@ mod registry;
 #[cfg(all(test, feature = "std", not(loom)))]
 mod scripted;
 mod settings;
+mod staging;
 #[cfg(all(test, feature = "std", not(loom)))]
 mod tests;
 mod waiting;
@@ -22,14 +23,17 @@ pub use settings::{BoundsPolicy, Settings, defaults, set_defaults};
 pub use waiting::{Done, Reading};
 
 use crate::allocation::AllocationMode;
+use crate::budget::MemoryBudget;
 use crate::error::{Error, Result};
 use crate::executor::{CallError, Config, Executor, Reservation, SubmitError, Wakers};
 use crate::handle::Handles;
 use crate::id::{DeviceId, ServiceId, StreamId};
 use crate::kernel::{Kernel, KernelHandle, KernelReader, KernelTable};
 use crate::platform::Deadline;
+use crate::pressure::Hooks;
 use crate::properties::{DeviceProperties, Features, Limits, TargetProperties};
 use crate::server::Opened;
+use crate::staging::StagingPool;
 use crate::sync::AtomicU64;
 use crate::timeline::{Moment, Point};
 use alloc::format;
@@ -64,6 +68,9 @@ pub(crate) struct Service {
     modes_open: AtomicUsize,
     pub(crate) launches: Launches,
     _without_thread: Option<WithoutThread>,
+    pub(crate) staging: Arc<StagingPool>,
+    /// What was last said of the memory there is to use, and when.
+    pub(crate) budget: spin::Mutex<Option<(Deadline, MemoryBudget)>>,
 }
 
 /// What the clients of a device share with the resident of its executor.
@@ -71,6 +78,7 @@ pub(crate) struct Shared {
     service: ServiceId,
     pub(crate) handles: Handles,
     kernels: Arc<KernelTable>,
+    pub(crate) hooks: Arc<Hooks>,
     /// Whether calls are refused: the device is lost or shut down.
     ended: AtomicBool,
     /// Why, once `ended`.
@@ -113,7 +121,7 @@ impl Shared {
 
     /// Calls are taken as long as the device has not ended.
     #[inline(always)]
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.ended.load(Ordering::Relaxed) { Err(self.end_error()) } else { Ok(()) }
     }
 
@@ -149,6 +157,7 @@ impl Service {
             service: id,
             handles,
             kernels: Arc::default(),
+            hooks: Arc::default(),
             ended: AtomicBool::new(false),
             fault: spin::Once::new(),
             late: spin::Mutex::default(),
@@ -182,6 +191,8 @@ impl Service {
             limits: Arc::new(properties.limits.clone()),
             target: Arc::new(properties.target.clone()),
             properties: Arc::new(properties),
+            staging: Arc::new(StagingPool::new(settings.staging_limit)),
+            budget: spin::Mutex::new(None),
             settings,
             executor,
             shared,
@@ -350,6 +361,8 @@ impl Service {
         // What is in there may hold a client of this device, which would then never end.
         self.shared.kernels.close();
         self.launches.forget_queued();
+        self.shared.hooks.clear();
+        self.staging.end();
         registry::forget(self);
         report.abandoned + self.shared.abandoned.load(Ordering::Relaxed)
     }

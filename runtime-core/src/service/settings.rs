@@ -16,6 +16,8 @@ pub struct Settings {
     pub drop_timeout: Duration,
     /// What becomes of launches made without bounds checks.
     pub bounds: BoundsPolicy,
+    /// The most bytes of staging memory in use at once, page-locked memory that is kept for reuse included; no limit if `None`. 256 MiB.
+    pub staging_limit: Option<u64>,
     /// How the device's executor is made; its thread's name is set to the device's, and nobody waits for its queue longer than
     /// [`wait_timeout`](Self::wait_timeout).
     pub executor: Config,
@@ -28,6 +30,7 @@ impl Default for Settings {
             wait_timeout: Duration::from_secs(30),
             drop_timeout: Duration::from_secs(5),
             bounds: BoundsPolicy::Auto,
+            staging_limit: Some(256 << 20),
             executor: Config::default(),
         }
     }

@@ -15,9 +15,9 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 /// A waiter looks this often a timeout whether the device gets on, and is late by at most two such parts.
-const LOOKS: u32 = 16;
+pub(super) const LOOKS: u32 = 16;
 /// How long a waiter sleeps where nobody but it looks at the device.
-const ALONE: Duration = Duration::from_micros(200);
+pub(super) const ALONE: Duration = Duration::from_micros(200);
 /// The first look waits this long for another thread that has the device just now, however little time there is: what is done is
 /// then found done.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
@@ -87,7 +87,7 @@ impl Service {
     }
 
     /// Has the server look what is finished, and says how much up to the number is not; nothing where the device was not to be had.
-    fn progress(&self, up_to: u64, deadline: &Deadline) -> Result<Option<usize>> {
+    pub(super) fn progress(&self, up_to: u64, deadline: &Deadline) -> Result<Option<usize>> {
         let answer = self.call_until("wait", deadline, move |core, _| {
             core.server.progress();
             core.server.unfinished(up_to)

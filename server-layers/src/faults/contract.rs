@@ -5,6 +5,8 @@ use super::failing::Doomed;
 use super::owed::Owed;
 use super::plan::FaultKind;
 use crate::operation::Operation;
+use alloc::boxed::Box;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::task::Wake;
 use alloc::vec::Vec;
@@ -24,8 +26,10 @@ use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
+    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server,
+    StagingServer, Until,
 };
+use trunnion_runtime_core::staging::PinnedMemory;
 use trunnion_runtime_core::timeline::Moment;
 
 /// Wakers that are kept before all of them are woken to ask again.
@@ -64,6 +68,13 @@ impl MemoryServer for Gone {
 
     fn cleanup(&mut self) -> Result<()> {
         self.0.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl StagingServer for Gone {
+    fn pin(&mut self, size: usize) -> Result<Box<dyn PinnedMemory>> {
+        let none = || Error::Driver { call: "pin".into(), code: 0, message: format!("{size} bytes: no device") };
+        Err(self.0.clone().unwrap_or_else(none))
     }
 }
 
@@ -183,6 +194,33 @@ impl<S: Server + ?Sized> Server for FaultInjector<S> {
                     self.fail_reservation(at, memory, kind);
                 }
             }
+        }
+    }
+
+    fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
+        if self.lost.is_some() {
+            return Ok(());
+        }
+        self.service.get_or_insert(memory.service());
+        match self.turn(Operation::Reserve, at) {
+            None => self.inside.try_reserve(at, memory, mode),
+            // Nothing is reserved, so that whoever has memory to give back is asked as if there were none.
+            Some(FaultKind::OutOfMemory) => Err(self.no_memory(at, memory)),
+            Some(FaultKind::Lost) => {
+                self.passes(Some(FaultKind::Lost), Doomed::new(Operation::Reserve, at));
+                Ok(())
+            }
+            Some(kind) => {
+                self.inside.reserve(at, memory, mode);
+                self.fail_reservation(at, memory, kind);
+                Ok(())
+            }
+        }
+    }
+
+    fn refuse(&mut self, at: Moment, memory: &Handle, cause: Error) {
+        if self.lost.is_none() {
+            self.inside.refuse(at, memory, cause);
         }
     }
 
@@ -355,6 +393,14 @@ impl<S: Server + ?Sized> Server for FaultInjector<S> {
         match self.inside.memory() {
             Some(_) if lost => Some(&mut self.gone),
             memory => memory,
+        }
+    }
+
+    fn staging(&mut self) -> Option<&mut dyn StagingServer> {
+        let lost = self.lost.is_some();
+        match self.inside.staging() {
+            Some(_) if lost => Some(&mut self.gone),
+            staging => staging,
         }
     }
 

@@ -156,6 +156,12 @@ impl<S: Server + ?Sized> FaultInjector<S> {
         }
     }
 
+    /// The error of a reservation that finds no memory.
+    pub(super) fn no_memory(&mut self, at: Moment, memory: &Handle) -> Error {
+        let doomed = Doomed::new(Operation::Reserve, at).uses(&Region::whole(memory), Access::Overwrite);
+        self.error_of(FaultKind::OutOfMemory, &doomed)
+    }
+
     /// The panic that is planned: nothing is half done.
     pub(super) fn panic_on_purpose(&mut self, operation: Operation) -> ! {
         self.panicking = true;

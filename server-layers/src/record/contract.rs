@@ -42,6 +42,10 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Around for Record<S, K> {
     }
 
     fn panicked(&mut self, seq: u64, message: &str) {
+        // Memory whose reservation panicked is there, and carries that.
+        if let Some((at, memory)) = self.log.trying.take() {
+            self.log.reserve(at, &memory, self.log.tried);
+        }
         self.log.comment(&alloc::format!("# {seq} panicked: {message}"));
         self.inside.panicked(seq, message);
     }
@@ -49,6 +53,23 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Around for Record<S, K> {
     fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {
         self.log.reserve(at, memory, mode);
         self.inside.reserve(at, memory, mode);
+    }
+
+    fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
+        // Tries that find no memory are no step of a program; what is freed between them is.
+        self.log.tried = mode;
+        self.log.trying = Some((at, memory.clone()));
+        let reserved = self.inside.try_reserve(at, memory, mode);
+        self.log.trying = None;
+        if reserved.is_ok() {
+            self.log.reserve(at, memory, mode);
+        }
+        reserved
+    }
+
+    fn refuse(&mut self, at: Moment, memory: &Handle, cause: Error) {
+        self.log.reserve(at, memory, self.log.tried);
+        self.inside.refuse(at, memory, cause);
     }
 
     fn free(&mut self, memory: MemoryId) {

@@ -29,6 +29,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use hashbrown::HashMap;
 use later::Later;
+use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
 use trunnion_runtime_core::kernel::{KernelHandle, KernelId};
@@ -99,6 +100,8 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Record<S, K> {
             next_stream: 0,
             buffers: HashMap::new(),
             next_buffer: 0,
+            tried: AllocationMode::Auto,
+            trying: None,
             kernels: HashMap::new(),
             later: Vec::new(),
             accesses: HashMap::new(),
@@ -150,6 +153,10 @@ struct Log<K: Sink + Send + 'static> {
     next_stream: u32,
     buffers: HashMap<MemoryId, Known>,
     next_buffer: u32,
+    /// How memory was last asked for that may be refused.
+    tried: AllocationMode,
+    /// The reservation under way that may be refused.
+    trying: Option<(Moment, Handle)>,
     /// The kernels by their slot, which another may have by now.
     kernels: HashMap<u32, (KernelId, u32)>,
     later: Vec<Later>,

@@ -54,8 +54,8 @@ impl Caller {
         if !self.started {
             self.violations.add(Violation::NotStarted { operation });
         }
-        // The parts of a write that comes in parts share a number.
-        let is_part = operation == Operation::Write && self.last == Some(at);
+        // The parts of a write that comes in parts share a number, and so do the tries of a reservation.
+        let is_part = matches!(operation, Operation::Write | Operation::Reserve) && self.last == Some(at);
         let last = self.last();
         if at.seq <= last && !is_part {
             self.violations.add(Violation::NotIncreasing { operation, at, last });

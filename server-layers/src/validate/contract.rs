@@ -21,7 +21,8 @@ use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::ReportScope;
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
+    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server,
+    StagingServer, Until,
 };
 use trunnion_runtime_core::timeline::Moment;
 
@@ -128,6 +129,23 @@ impl<S: Server + ?Sized> Server for Validate<S> {
         self.caller.accept(Operation::Reserve, at);
         self.caller.reserve(at, memory);
         self.inside.reserve(at, memory, mode);
+    }
+
+    fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
+        self.caller.accept(Operation::Reserve, at);
+        // Noted before, since one that panics leaves memory that carries the panic.
+        self.caller.reserve(at, memory);
+        let reserved = self.inside.try_reserve(at, memory, mode);
+        if reserved.is_err() {
+            self.caller.free(memory.memory());
+        }
+        reserved
+    }
+
+    fn refuse(&mut self, at: Moment, memory: &Handle, cause: Error) {
+        self.caller.accept(Operation::Reserve, at);
+        self.caller.reserve(at, memory);
+        self.inside.refuse(at, memory, cause);
     }
 
     fn free(&mut self, memory: MemoryId) {
@@ -264,6 +282,10 @@ impl<S: Server + ?Sized> Server for Validate<S> {
             }
         }
         Some(memory)
+    }
+
+    fn staging(&mut self) -> Option<&mut dyn StagingServer> {
+        self.inside.staging()
     }
 
     fn access(&mut self) -> Option<&mut dyn AccessServer> {

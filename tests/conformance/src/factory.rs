@@ -103,6 +103,10 @@ pub struct Variant {
     pub refuse_allocation: Option<u64>,
     /// Bytes of device memory.
     pub memory: Option<u64>,
+    /// Bytes of host memory that can be page-locked.
+    pub pinned_memory: Option<u64>,
+    /// The driver refuses this request for page-locked memory, counted from 1.
+    pub refuse_pin: Option<u64>,
     /// The largest allocation in bytes.
     pub max_allocation: Option<u64>,
     /// The largest range a kernel can be bound to, in bytes.

@@ -5,10 +5,13 @@ use crate::check::{Check, Outcome, fails, holds, same};
 use crate::device::{MEMORY, device, holds_elements, open, open_with, upload};
 use crate::kernels::{PART, PART_BYTES, add};
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::{Error, Rung};
 use trunnion_runtime_core::grid::Grid;
+use trunnion_runtime_core::pressure::{PressureAnswer, RETRIES};
 use trunnion_runtime_core::report::{MemoryUsage, PoolKind, ReportScope};
 use trunnion_runtime_core::service::Settings;
 
@@ -19,6 +22,10 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "a heap that has no more refuses the device a page, and the device goes on", run: heap_exhausted },
     Check { name: "a read that the heap has no room for fails, and the next one does not", run: no_room_to_read },
     Check { name: "a page that the driver refuses once is asked for again", run: refused_once },
+    Check { name: "hooks are asked before a request is refused, and a bounded number of times", run: hooked },
+    Check { name: "a client holds no more than it may, whatever the device has", run: capped },
+    Check { name: "an upload goes through locked memory, and through plain where that is refused", run: staged },
+    Check { name: "a dry run plans more memory than the board has", run: dry },
     Check { name: "memory is kept or has a page of its own where that is asked for", run: modes },
     Check { name: "when everything is dropped the report is at its baseline", run: baseline },
 ];
@@ -87,6 +94,58 @@ fn refused_once() -> Outcome {
     let client = open_with(&[("refuse_allocation", "1"), ("memory", "64KiB")])?;
     let a = client.memory_dedicated_allocation(|| client.zeros(4096))?;
     holds_elements(&client, &a, &[0u8; 4096])
+}
+
+fn hooked() -> Outcome {
+    let client = open_within(64 << 10)?;
+    let asked = Arc::new(AtomicU32::new(0));
+    let theirs = asked.clone();
+    let hook = client.on_memory_pressure(move |_| {
+        theirs.fetch_add(1, Ordering::Relaxed);
+        PressureAnswer::Retry
+    })?;
+    let (kept, none) = (client.zeros(40 << 10)?, client.empty(40 << 10)?);
+    let error = fails(client.check(&[&none]), |e| matches!(e, Error::OutOfMemory(_)))?;
+    let Error::OutOfMemory(numbers) = error.root() else { return Err(error.into()) };
+    holds(numbers.tried.last() == Some(&Rung::Hook), &error)?;
+    same(asked.load(Ordering::Relaxed), RETRIES)?;
+    drop((kept, none, hook));
+    holds_elements(&client, &client.zeros(40 << 10)?.slice(..8)?, &[0u32; 2])
+}
+
+fn capped() -> Outcome {
+    let mut client = open()?;
+    client.set_memory_limit(1000)?;
+    let held = upload(&client, &[7u32; 200])?;
+    fails(client.clone().empty(201), |e| matches!(e, Error::ClientMemoryLimit { live: 800, .. }))?;
+    holds_elements(&client, &held, &[7u32; 200])?;
+    same(client.memory_budget()?.client_live, Some(800))
+}
+
+fn staged() -> Outcome {
+    let client = open_with(&[("pinned_memory", "8KiB"), ("refuse_pin", "2")])?;
+    for number in 1..4u32 {
+        let data = [number; 300];
+        let a = client.create_from_slice_pinned(&bytemuck::cast_slice(&data)[..1000 + 4 * number as usize])?;
+        holds_elements(&client, &a, &data[..250 + number as usize])?;
+    }
+    let usage = client.staging_usage();
+    same((usage.pinned, usage.refused, usage.in_use), (2, 1, 0))
+}
+
+fn dry() -> Outcome {
+    let mut settings = Settings::default();
+    settings.open.dry_run = true;
+    let client = Client::load_with(device(0), &settings)?;
+    let (add, heap_before) = (client.prepare(add())?, heap_used());
+    let held = (0..10).map(|_| client.zeros(MEMORY)).collect::<Result<Vec<_>, _>>()?;
+    for a in &held {
+        client.launch(&add, Grid::x((MEMORY / PART_BYTES) as u32), ([a], &1u32))?;
+    }
+    holds_elements(&client, &held[9].slice(..8)?, &[0u32; 2])?;
+    let usage = client.memory_usage()?;
+    holds(usage.live == 10 * MEMORY && usage.reserved >= usage.live, format!("{usage:?}"))?;
+    holds(heap_used() < heap_before + (32 << 10), format!("{} bytes of heap", heap_used() - heap_before))
 }
 
 fn modes() -> Outcome {

@@ -14,7 +14,9 @@ use crate::stream::{Held, HeldPlace, MutantStream};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::fmt;
-use trunnion_backend_core::driver::{Compiled, Driver, DriverGrid, DriverLaunch, DriverRefusal, Outcome, Place};
+use trunnion_backend_core::driver::{
+    Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Outcome, Place,
+};
 use trunnion_backend_host::{HostCode, HostDriver, HostOptions, HostPage, HostStream};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
@@ -25,6 +27,7 @@ use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::properties::{DeviceProperties, Limits};
 use trunnion_runtime_core::server::{Bounds, Grant, HostMemory, Pattern};
+use trunnion_runtime_core::staging::PinnedMemory;
 
 /// An operation on its way to the host.
 pub(crate) type HostOperation = Box<dyn FnOnce(&mut HostDriver, &mut HostStream) -> Result<()> + Send>;
@@ -37,6 +40,8 @@ pub struct MutantDriver {
     is_loose: bool,
     /// The parameters a kernel was launched with first, by its slot.
     parameters: BTreeMap<u32, Vec<u8>>,
+    /// Why memory was not locked, where it never will be again.
+    refused: Option<DriverRefusal>,
     /// The server's wrapper wants waits dropped just now.
     pub(crate) drops_waits: bool,
     /// Where the buffers of the launch under way begin in their allocations.
@@ -58,7 +63,8 @@ impl MutantDriver {
             _ => {}
         }
         let parameters = BTreeMap::new();
-        Ok(Self { host, properties, fault, is_loose, parameters, drops_waits: false, starts: Vec::new() })
+        let (refused, drops_waits, starts) = (None, false, Vec::new());
+        Ok(Self { host, properties, fault, is_loose, parameters, refused, drops_waits, starts })
     }
 
     /// Encodes now, or as soon as nothing may come between.
@@ -141,6 +147,25 @@ unsafe impl Driver for MutantDriver {
 
     fn free_memory(&self) -> Option<u64> {
         self.host.free_memory()
+    }
+
+    fn memory(&self) -> DriverMemory {
+        self.host.memory()
+    }
+
+    fn has_pinned(&self) -> bool {
+        self.host.has_pinned()
+    }
+
+    fn pin(&mut self, size: usize) -> Result<Box<dyn PinnedMemory>, DriverRefusal> {
+        if let Some(refused) = &self.refused {
+            return Err(refused.clone());
+        }
+        let given = self.host.pin(size);
+        if self.fault == Fault::LockGivenUp {
+            self.refused = given.as_ref().err().cloned();
+        }
+        given
     }
 
     fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds, stored: Option<&[u8]>) -> Result<Compiled<HostCode>> {

@@ -134,6 +134,9 @@ impl KernelReader for InPlaceReader {
 
 fn open(mutant: &Mutant, options: &HostOptions, settings: &OpenSettings) -> Result<Opened> {
     let driver = MutantDriver::new(options, mutant.fault, mutant.base == Base::Loose)?;
+    if settings.dry_run && mutant.fault != Fault::DryRunRuns {
+        return Ok(trunnion_backend_core::open(driver, settings));
+    }
     let (properties, mut reader) = (driver.properties().clone(), driver.reader());
     if mutant.fault == Fault::InterfaceMisread {
         reader = Arc::new(InPlaceReader(reader));

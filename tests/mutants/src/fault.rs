@@ -49,6 +49,16 @@ pub enum Fault {
     RetiredHidden,
     /// A report counts a byte that nobody asked for.
     ReportOff,
+    /// A request that finds no memory is refused at once, whoever has something to give back.
+    HooksUnasked,
+    /// Memory that was refused in the end carries no failure.
+    RefusalForgotten,
+    /// The process is said to use no memory.
+    BudgetOff,
+    /// Once the driver has refused to lock memory, it is never asked again.
+    LockGivenUp,
+    /// A dry run is a real one.
+    DryRunRuns,
 
     // ---- bytes
     /// A kernel's buffers begin where their allocations do.

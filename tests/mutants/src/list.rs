@@ -108,6 +108,11 @@ mutants! {
     retired_hidden RetiredHidden Plain ["M16::pages_of_the_layout_before_retire_as_they_empty"];
     payload_kept PayloadKept Plain ["M21::shared_memory_is_kept_until_the_last_view_is_gone"];
     report_off ReportOff Plain ["M15::the_sums_agree_whatever_was_allocated"];
+    hooks_unasked HooksUnasked Plain ["M18::a_hook_gives_memory_back_and_the_request_is_served"];
+    refusal_forgotten RefusalForgotten Plain ["M18::a_hook_with_nothing_to_give_back_ends_in_the_error_that_names_it"];
+    budget_off BudgetOff Plain ["M18::what_is_used_is_told_and_adds_up"];
+    lock_given_up LockGivenUp Plain ["M11::a_refused_lock_is_plain_memory_and_counted_and_later_ones_are_tried"];
+    dry_run_runs DryRunRuns Plain ["M20::nothing_runs_in_a_dry_run_and_reads_give_zeros"];
 
     // ---- bytes
     offset_ignored OffsetIgnored Plain ["L5::a_slice_is_what_the_kernel_sees"];

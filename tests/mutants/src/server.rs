@@ -14,6 +14,7 @@ use trunnion_backend_core::DriverServer;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::around::Around;
+use trunnion_runtime_core::budget::MemoryBudget;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::{Notifier, Wakers};
@@ -213,6 +214,22 @@ impl Around for MutantServer {
         }
     }
 
+    fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
+        if self.is(Fault::HooksUnasked) {
+            self.reserve(at, memory, mode);
+            return Ok(());
+        }
+        let at = self.placed(at);
+        self.inner.try_reserve(at, memory, mode)
+    }
+
+    fn refuse(&mut self, at: Moment, memory: &Handle, cause: Error) {
+        if !self.is(Fault::RefusalForgotten) {
+            let at = self.placed(at);
+            self.inner.refuse(at, memory, cause);
+        }
+    }
+
     fn free(&mut self, memory: MemoryId) {
         if !self.freed.remove(&memory) {
             self.inner.free(memory);
@@ -378,6 +395,14 @@ impl MemoryServer for MutantServer {
             report.pools.retain(|pool| !pool.retired);
         }
         report
+    }
+
+    fn budget(&self) -> MemoryBudget {
+        let mut budget = self.inner.budget();
+        if self.is(Fault::BudgetOff) {
+            budget.process_used = Some(0);
+        }
+        budget
     }
 
     fn cleanup(&mut self) -> Result<()> {

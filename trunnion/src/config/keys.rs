@@ -11,10 +11,11 @@ use alloc::string::ToString;
 use trunnion_server_layers::ParseLayersError;
 
 /// The settings' names.
-pub(super) const NAMES: [&str; 11] = [
+pub(super) const NAMES: [&str; 13] = [
     "backend",
     "bounds",
     "drop_timeout",
+    "dry_run",
     "execution",
     "kernel_cache",
     "layers",
@@ -22,10 +23,12 @@ pub(super) const NAMES: [&str; 11] = [
     "memory_pools",
     "ring",
     "spin",
+    "staging_limit",
     "wait_timeout",
 ];
 
 const SIZE: &str = "a number of bytes, a whole number with KiB, MiB, GiB or TiB, or 0 for no budget";
+const STAGING: &str = "a number of bytes, a whole number with KiB, MiB, GiB or TiB, or 0 for no limit";
 const RING: &str = if usize::BITS >= 64 { "a size from 4KiB to 1GiB" } else { "a size from 4KiB to 256MiB" };
 
 const POOLS: &str = "adaptive, slabs, exclusive, fixed:SIZE with the size of a page, or 0 for adaptive";
@@ -62,6 +65,13 @@ pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), C
             settings.drop_timeout =
                 value::time_or_off(text).ok_or("a whole number with us, ms or s, or 0 for no wait")?
         }
+        "dry_run" => {
+            settings.open.dry_run = match text {
+                "true" | "on" | "1" => true,
+                off if value::is_off(off) => false,
+                _ => return Err("true, or 0 for a real run".into()),
+            }
+        }
         "execution" => {
             settings.executor.execution = match text {
                 "runner" => Execution::Runner,
@@ -87,6 +97,7 @@ pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), C
         "spin" => {
             settings.executor.spin = value::time_or_off(text).ok_or("a whole number with us, ms or s, or 0 for none")?
         }
+        "staging_limit" => settings.staging_limit = value::size_or_off(text).ok_or(STAGING)?,
         "wait_timeout" => {
             let time = value::time(text).filter(|time| !time.is_zero());
             settings.wait_timeout = time.ok_or("a whole number of at least 1 with us, ms or s")?;

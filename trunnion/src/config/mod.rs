@@ -35,6 +35,8 @@ use trunnion_server_layers::Layers;
 /// | `backend` | `TRUNNION_BACKEND` | a [`Device`]: `host`, `host:1`, `vulkan:llvmpipe` | the best device | the best device |
 /// | `memory_budget` | `TRUNNION_MEMORY_BUDGET` | a size | no budget | no budget |
 /// | `memory_pools` | `TRUNNION_MEMORY_POOLS` | `adaptive`, `slabs`, `exclusive`, `fixed:SIZE`; the builder takes any [`PoolLayout`] | `adaptive` | `adaptive` |
+/// | `dry_run` | `TRUNNION_DRY_RUN` | `true` | a real run | a real run |
+/// | `staging_limit` | `TRUNNION_STAGING_LIMIT` | a size | `256MiB` | no limit |
 /// | `kernel_cache` | `TRUNNION_KERNEL_CACHE` | a directory | not kept | not kept |
 /// | `wait_timeout` | `TRUNNION_WAIT_TIMEOUT` | a time | `30s` | not valid: every wait has an end |
 /// | `drop_timeout` | `TRUNNION_DROP_TIMEOUT` | a time | `5s` | a drop does not wait |
@@ -163,6 +165,19 @@ impl Config {
     /// The pools the device begins with. Default: [`PoolLayout::adaptive`].
     pub fn memory_pools(mut self, layout: PoolLayout) -> Self {
         self.settings.open.memory_pools = layout;
+        self
+    }
+
+    /// Whether nothing is to run and no device memory to be taken, while kernels compile and memory is planned: the memory report then
+    /// says what a real run needs. Reads give zeros. What the device has is no limit; a [`memory_budget`](Self::memory_budget) is. Default false.
+    pub fn dry_run(mut self, dry: bool) -> Self {
+        self.settings.open.dry_run = dry;
+        self
+    }
+
+    /// The most bytes of staging memory in use at once. Default 256 MiB.
+    pub fn staging_limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.settings.staging_limit = bytes.into();
         self
     }
 

@@ -21,13 +21,14 @@ fn from_variables(list: &[(&str, &str)]) -> Result<Config, ConfigError> {
 }
 
 /// What a configuration says, key by key.
-fn shown(config: &Config) -> [String; 11] {
+fn shown(config: &Config) -> [String; 13] {
     let settings = config.settings("host");
     let executor = &settings.executor;
     [
         format!("{:?}", config.device().map(Device::to_string)),
         format!("{:?}", settings.bounds),
         format!("{:?}", settings.drop_timeout),
+        format!("{:?}", settings.open.dry_run),
         format!("{:?}", executor.execution),
         format!("{:?}", settings.open.kernel_cache),
         config.server_layers().to_string(),
@@ -35,13 +36,14 @@ fn shown(config: &Config) -> [String; 11] {
         settings.open.memory_pools.to_string(),
         format!("{:?}", executor.ring_bytes),
         format!("{:?}", executor.spin),
+        format!("{:?}", settings.staging_limit),
         format!("{:?}", settings.wait_timeout),
     ]
 }
 
 /// For each key: values that are valid with what they come to, and values that are not.
 type Case = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
-const CASES: [Case; 11] = [
+const CASES: [Case; 13] = [
     (
         "backend",
         &[
@@ -58,6 +60,11 @@ const CASES: [Case; 11] = [
         &["1", "Auto", "strict"],
     ),
     ("drop_timeout", &[("2s", "2s"), ("0", "0ns"), ("0ms", "0ns"), ("off", "0ns")], &["2", "fast", "-1s"]),
+    (
+        "dry_run",
+        &[("true", "true"), ("on", "true"), ("1", "true"), ("0", "false"), ("off", "false"), ("false", "false")],
+        &["yes", "2", "zeros"],
+    ),
     ("execution", &[("runner", "Runner"), ("inline", "Inline")], &["0", "thread", "false"]),
     (
         "kernel_cache",
@@ -102,6 +109,11 @@ const CASES: [Case; 11] = [
     ),
     ("ring", &[("256KiB", "262144"), ("4096", "4096"), ("1MiB", "1048576")], &["0", "4095", "off", "2GiB", "ring"]),
     ("spin", &[("50us", "50µs"), ("0", "0ns"), ("off", "0ns")], &["50", "50ns"]),
+    (
+        "staging_limit",
+        &[("4096", "Some(4096)"), ("1GiB", "Some(1073741824)"), ("0", "None"), ("off", "None")],
+        &["1GB", "-1", "true"],
+    ),
     ("wait_timeout", &[("30s", "30s"), ("500ms", "500ms")], &["0", "0s", "off", "30", "1h"]),
 ];
 
@@ -182,13 +194,14 @@ fn the_builder_counts_before_the_environment_that_before_the_file_that_before_th
 
 #[test]
 fn a_variable_set_to_0_turns_off_what_the_file_says() {
-    let file = "backend = 'vulkan'\nmemory_budget = '1GiB'\nkernel_cache = 'cache'\nbounds = 'validate'\nspin = '1ms'\ndrop_timeout = '9s'\nlayers = 'validate'";
-    let names = ["BACKEND", "MEMORY_BUDGET", "KERNEL_CACHE", "BOUNDS", "SPIN", "DROP_TIMEOUT", "LAYERS"]
-        .map(|name| format!("TRUNNION_{name}"));
-    let off = names.iter().map(|name| (name.clone(), "0".to_string()));
+    let file = "backend = 'vulkan'\nmemory_budget = '1GiB'\nkernel_cache = 'cache'\nbounds = 'validate'\nspin = '1ms'\ndrop_timeout = '9s'\nlayers = 'validate'\ndry_run = true\nstaging_limit = '1MiB'";
+    let names = ["BACKEND", "MEMORY_BUDGET", "KERNEL_CACHE", "BOUNDS", "SPIN", "DROP_TIMEOUT", "LAYERS"];
+    let names = names.into_iter().chain(["DRY_RUN", "STAGING_LIMIT"]).map(|name| format!("TRUNNION_{name}"));
+    let off = names.map(|name| (name, "0".to_string()));
     let config = merge(Some(file), off).unwrap();
     let shown = shown(&config);
-    assert_eq!([0, 1, 2, 4, 5, 6, 9].map(|i| shown[i].as_str()), ["None", "Auto", "0ns", "None", "0", "None", "0ns"]);
+    let expected = ["None", "Auto", "0ns", "false", "None", "0", "None", "0ns", "None"];
+    assert_eq!([0, 1, 2, 3, 5, 6, 7, 10, 11].map(|i| shown[i].as_str()), expected);
 }
 
 #[test]
@@ -234,6 +247,8 @@ fn the_builder_sets_each_setting() {
         .backend(Device::index("host", 1))
         .memory_budget(1 << 20)
         .memory_pools(PoolLayout::exclusive())
+        .dry_run(true)
+        .staging_limit(1 << 12)
         .kernel_cache("cache")
         .wait_timeout(Duration::from_secs(1))
         .drop_timeout(Duration::ZERO)
@@ -246,6 +261,7 @@ fn the_builder_sets_each_setting() {
         "Some(\"host:1\")",
         "Enforce",
         "0ns",
+        "true",
         "Inline",
         "Some(\"cache\")",
         "validate",
@@ -253,6 +269,7 @@ fn the_builder_sets_each_setting() {
         "exclusive: exclusive",
         "4096",
         "0ns",
+        "Some(4096)",
         "1s",
     ];
     assert_eq!(shown(&config), expected.map(String::from));

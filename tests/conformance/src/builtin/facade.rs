@@ -36,6 +36,8 @@ tests! {
     X4 a_file_named_in_the_environment_is_read .env(&[("TRUNNION_CONFIG", "/nowhere/trunnion.toml")]);
     X4 a_configuration_turned_off_is_not_read .env(&[("TRUNNION_CONFIG", "0")]);
     X4 an_unknown_variable_stops_the_start .env(&[("TRUNNION_MEMORY_BUDGETS", "1GiB")]);
+    X4 a_dry_run_asked_for_in_the_environment_is_one
+        .env(&[("TRUNNION_DRY_RUN", "1"), ("TRUNNION_STAGING_LIMIT", "1000"), ("TRUNNION_LAYERS", "validate")]);
     X4 settings_of_the_environment_reach_the_device
         .env(&[("TRUNNION_MEMORY_BUDGET", "8MiB"), ("TRUNNION_WAIT_TIMEOUT", "150ms"), ("TRUNNION_HOST_DEVICES", "3")]);
 }
@@ -423,6 +425,16 @@ fn an_unknown_variable_stops_the_start(_: &Context) -> Outcome {
         return Err(Failure::new(format!("an unknown variable was passed over: {error:?}")));
     };
     ensure!(error.to_string().contains("TRUNNION_MEMORY_BUDGET"), "{error}");
+    Ok(())
+}
+
+fn a_dry_run_asked_for_in_the_environment_is_one(cx: &Context) -> Outcome {
+    let client = opened(trunnion::open(cx.factory().backend()))?;
+    let handle = client.create_from_slice_pinned(&[7; 5000])?;
+    ensure_eq!(client.read_one(&handle)?.as_slice()?, [0; 5000]);
+    ensure!(client.info().to_string().contains("dry run"), "{}", client.info());
+    ensure_eq!(client.staging_usage().limit, Some(1000));
+    ensure!(client.memory_usage()?.reserved >= 5000, "nothing was planned");
     Ok(())
 }
 

@@ -87,6 +87,8 @@ fn varied(mut options: HostOptions, variant: &Variant) -> HostOptions {
         lose_after,
         refuse_allocation,
         memory,
+        pinned_memory,
+        refuse_pin,
         max_allocation,
         max_binding
     );

@@ -13,6 +13,9 @@ tests! {
     M21 views_and_splits_copy_nothing;
     M21 a_view_beyond_the_end_is_refused;
     M21 a_vector_comes_back_without_a_copy;
+    M21 elements_come_back_as_the_vector_they_were;
+    M21 bytes_of_a_file_are_copied_out_without_the_rest_of_it;
+    M21 staging_memory_becomes_bytes_without_a_copy;
     M21 elements_keep_their_alignment_or_are_copied;
     M21 a_range_of_a_file_is_read_when_it_is_looked_at;
     M21 a_file_that_is_missing_or_short_is_named;
@@ -102,6 +105,67 @@ fn a_vector_comes_back_without_a_copy(_: &Context) -> Outcome {
         return Err(crate::Failure::new("elements came back as bytes"));
     };
     ensure_eq!(kept.to_vec::<f32>()?, [1.0]);
+    Ok(())
+}
+
+fn elements_come_back_as_the_vector_they_were(_: &Context) -> Outcome {
+    let elems: Vec<f64> = (0..100).map(f64::from).collect();
+    let address = elems.as_ptr() as usize;
+    let bytes = Bytes::from_elems(elems);
+    let Err(bytes) = bytes.try_into_elems::<u64>() else { return Err(crate::Failure::new("taken as another type")) };
+    let view = bytes.clone();
+    let Err(bytes) = bytes.try_into_elems::<f64>() else { return Err(crate::Failure::new("taken from under a view")) };
+    drop(view);
+    let Err(part) = bytes.slice(8..)?.try_into_elems::<f64>() else {
+        return Err(crate::Failure::new("a view that begins later was taken"));
+    };
+    drop(part);
+    let Err(odd) = bytes.slice(..12)?.try_into_elems::<f64>() else {
+        return Err(crate::Failure::new("half an element was taken"));
+    };
+    drop(bytes);
+    let Ok(front) = odd.slice(..8)?.try_into_elems::<f64>().or_else(|view| {
+        drop(odd);
+        view.try_into_elems::<f64>()
+    }) else {
+        return Err(crate::Failure::new("the only view was not taken"));
+    };
+    ensure_eq!((front.as_ptr() as usize, front.len(), front[0]), (address, 1, 0.0));
+    Ok(())
+}
+
+fn bytes_of_a_file_are_copied_out_without_the_rest_of_it(_: &Context) -> Outcome {
+    let content = pattern(10_000, 3);
+    let file = Scratch::new("copy", &content)?;
+    let view = Bytes::from_file(&file.0, 1000, 8000)?.slice(100..200)?;
+    let mut into = [0; 100];
+    view.copy_into(&mut into)?;
+    ensure_eq!(into, content[1100..1200]);
+    // Nothing was kept of it, and the rest of the file is of no interest.
+    std::fs::write(&file.0, &pattern(10_000, 4)[..1200])?;
+    view.copy_into(&mut into)?;
+    ensure_eq!(into, pattern(10_000, 4)[1100..1200]);
+    ensure_err!(view.as_slice().map(<[u8]>::len), Error::File { .. });
+    std::fs::write(&file.0, &content)?;
+    ensure_eq!(view.as_slice()?, &content[1100..1200]);
+    Ok(())
+}
+
+fn staging_memory_becomes_bytes_without_a_copy(cx: &Context) -> Outcome {
+    let variant = crate::Variant { pinned_memory: Some(1 << 20), ..crate::Variant::plain() };
+    for (client, kind) in [(cx.client()?, BytesProperty::Native), (cx.open(&variant)?, BytesProperty::Pinned)] {
+        let mut buffer = client.reserve_staging(&[1000])?.remove(0);
+        buffer.as_mut_slice().copy_from_slice(&pattern(1000, 8));
+        let address = buffer.as_slice().as_ptr();
+        let bytes = buffer.into_bytes();
+        ensure_eq!((bytes.property(), bytes.as_slice()?.as_ptr(), bytes.len()), (kind, address, 1000));
+        let (front, back) = bytes.split_at(400)?;
+        drop(bytes);
+        ensure_eq!((front.property(), back.as_slice()?), (kind, &pattern(1000, 8)[400..]));
+        ensure_eq!(client.staging_usage().in_use, 1000);
+        drop((front, back));
+        ensure_eq!(client.staging_usage().in_use, 0);
+    }
     Ok(())
 }
 

@@ -1,14 +1,17 @@
 //! M1, M17 under pressure: what a device's memory does when it is short, shared, or given back faster than work ends.
 
 use crate::check::{Outcome, raw};
-use crate::context::{Context, on_new_stream};
+use crate::context::{Context, SOON, on_new_stream};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::rows::program::Random;
-use crate::{ensure, ensure_eq, tests};
+use crate::{ensure, ensure_eq, ensure_err, tests};
 use core::time::Duration;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Instant;
-use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::error::{Error, Result, Rung};
+use trunnion_runtime_core::pressure::PressureAnswer;
 
 tests! {
     M1 memory_full_of_frees_that_are_not_finished_is_waited_for;
@@ -17,6 +20,8 @@ tests! {
     M1 a_kernel_whose_last_handle_was_dropped_sees_the_old_bytes;
     M1 memory_of_long_work_is_not_given_to_another_stream_before_its_end;
     M1 an_error_that_is_kept_keeps_no_memory;
+    M1 callers_go_on_while_the_device_looks_for_memory;
+    M1 every_out_of_memory_error_names_every_number;
     M1 memory_freed_on_one_stream_serves_another;
     M1 a_stream_of_its_own_uses_its_memory_again_at_once;
 }
@@ -151,6 +156,76 @@ fn an_error_that_is_kept_keeps_no_memory(cx: &Context) -> Outcome {
     client.memory_cleanup()?;
     ensure_eq!(client.memory_usage()?.reserved, 0);
     drop(errors);
+    Ok(())
+}
+
+fn callers_go_on_while_the_device_looks_for_memory(cx: &Context) -> Outcome {
+    let client = cx.open(&Variant { memory: Some(8 << 20), ..Variant::plain() })?;
+    let (go_on, told) = mpsc::channel::<()>();
+    let (entered, enters) = mpsc::channel();
+    let told = Mutex::new(told);
+    // As a driver would that takes its time: nobody else may be kept by that.
+    let hook = client.on_memory_pressure(move |_| {
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        entered.send(()).ok();
+        told.recv_timeout(SOON).ok();
+        PressureAnswer::Refuse
+    })?;
+    let _held = client.zeros(6 << 20)?;
+    let failed = client.empty(6 << 20)?;
+    enters.recv_timeout(SOON).map_err(|_| crate::Failure::new("the hook was not asked"))?;
+    let start = Instant::now();
+    let streams: Vec<_> = (0..4).map(|_| on_new_stream(&client)).collect();
+    let handles: Vec<_> = (0..200).map(|i| streams[i % 4].empty(100 + i as u64)).collect::<Result<_>>()?;
+    let took = start.elapsed();
+    go_on.send(()).ok();
+    ensure!(took < SOON / 2, "200 allocations took {took:?} while the device looked for memory");
+    ensure_err!(client.check(&[&failed]), Error::OutOfMemory(_));
+    client.check(&handles.iter().collect::<Vec<_>>())?;
+    drop(hook);
+    Ok(())
+}
+
+fn every_out_of_memory_error_names_every_number(cx: &Context) -> Outcome {
+    const ASKED: u64 = 6 << 20;
+    let budgets = [None, Some(8 << 20)];
+    let modes = [AllocationMode::Auto, AllocationMode::Persistent, AllocationMode::Dedicated];
+    for (budget, mode, hook) in budgets
+        .into_iter()
+        .flat_map(|b| modes.map(|m| (b, m, false)))
+        .chain([(None, AllocationMode::Auto, true), (Some(8 << 20), AllocationMode::Auto, true)])
+    {
+        let what = format!("budget {budget:?}, mode {mode}, hook {hook}");
+        let mut settings = cx.settings();
+        settings.open.memory_budget = budget;
+        let client = cx.open_with(&Variant { memory: Some(8 << 20), ..Variant::plain() }, &settings)?;
+        let asked_hook = client.on_memory_pressure(|_| PressureAnswer::Refuse)?;
+        if !hook {
+            drop(asked_hook);
+        } else {
+            asked_hook.keep();
+        }
+        let _held = client.create_from_slice(&vec![1; 5_000_001])?;
+        let window = client.allocation_mode(mode);
+        let failed = client.empty(ASKED)?;
+        window.close()?;
+        let Err(Error::OutOfMemory(numbers)) = client.check(&[&failed]) else {
+            return Err(crate::Failure::new(format_args!("{what}: there was memory")));
+        };
+        let (usage, room) = (client.memory_usage()?, client.memory_budget_within(Duration::ZERO)?);
+        ensure_eq!((numbers.requested, numbers.live, numbers.reserved), (ASKED, usage.live, usage.reserved), "{what}");
+        ensure_eq!((numbers.padding, numbers.budget), (usage.padding, budget), "{what}");
+        ensure!(numbers.largest_free < ASKED, "{what}: the largest free block, {}, would do", numbers.largest_free);
+        ensure_eq!(numbers.driver_free, room.free, "{what}");
+        ensure_eq!(numbers.driver.is_some(), budget.is_none(), "{what}: the driver's own words");
+        ensure_eq!(numbers.tried.contains(&Rung::Hook), hook, "{what}");
+        ensure!(numbers.tried.starts_with(&[Rung::Reuse]), "{what}: {:?}", numbers.tried);
+        let text = Error::OutOfMemory(numbers.clone()).to_string();
+        let all = [numbers.requested, numbers.live, numbers.reserved, numbers.padding, numbers.largest_free];
+        for number in all.into_iter().chain(numbers.budget).chain(numbers.driver_free) {
+            ensure!(text.contains(&number.to_string()), "{what}: {number} is not in {text:?}");
+        }
+    }
     Ok(())
 }
 

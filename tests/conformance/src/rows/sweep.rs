@@ -13,11 +13,13 @@ use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::handle::Handle;
+use trunnion_runtime_core::pressure::PressureAnswer;
 use trunnion_runtime_core::service::Settings;
 use trunnion_server_layers::{FaultInjector, FaultKind, FaultPlan, FaultRecord, Operation, Validate, Violations};
 
 tests! {
     F9 every_operation_fails_in_every_way_and_harms_nothing_else .seconds(60);
+    F9 a_reservation_fails_in_every_way_also_where_hooks_are_asked .seconds(40);
     F9 what_turns_out_to_have_failed_is_followed_through_what_came_after_it;
     F9 failures_that_come_late_on_many_streams_reach_only_what_was_built_on_them;
     F7 a_fault_of_the_device_is_told_by_sync_and_by_every_later_call;
@@ -46,6 +48,14 @@ impl Faulty {
         let (opened, outer) = Validate::around(opened);
         let client = Client::try_init_with(cx.device()?, opened, settings)?;
         Ok(Self { client, faults, violations: [outer, inner] })
+    }
+
+    /// Somebody is asked before memory is refused, and has none to give.
+    fn hooked(self, hooked: bool) -> Outcome<Self> {
+        if hooked {
+            self.client.on_memory_pressure(|_| PressureAnswer::Refuse)?.keep();
+        }
+        Ok(self)
     }
 
     /// Nobody broke the contract, and the fault came if there was one.
@@ -151,8 +161,8 @@ fn operations(cx: &Context) -> Outcome<u64> {
 }
 
 /// The `k`-th operation fails in a way that has a name.
-fn named(cx: &Context, k: u64, kind: FaultKind) -> Outcome {
-    let it = Faulty::start(cx, FaultPlan::new().fail(k, kind), &cx.settings())?;
+fn named(cx: &Context, k: u64, kind: FaultKind, hooked: bool) -> Outcome {
+    let it = Faulty::start(cx, FaultPlan::new().fail(k, kind), &cx.settings())?.hooked(hooked)?;
     let what = format!("{kind} at operation {k}");
     let start = Instant::now();
     let mut run = program(cx, &it.client)?;
@@ -187,8 +197,8 @@ fn named(cx: &Context, k: u64, kind: FaultKind) -> Outcome {
 }
 
 /// The device is lost with the `k`-th operation.
-fn lost(cx: &Context, k: u64) -> Outcome {
-    let it = Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Lost), &cx.settings())?;
+fn lost(cx: &Context, k: u64, hooked: bool) -> Outcome {
+    let it = Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Lost), &cx.settings())?.hooked(hooked)?;
     let what = format!("lost at operation {k}");
     let start = Instant::now();
     let mut run = program(cx, &it.client)?;
@@ -207,10 +217,10 @@ fn lost(cx: &Context, k: u64) -> Outcome {
 }
 
 /// The `k`-th operation never completes. How long was waited for it.
-fn stuck(cx: &Context, k: u64) -> Outcome<Duration> {
+fn stuck(cx: &Context, k: u64, hooked: bool) -> Outcome<Duration> {
     let mut settings = cx.settings();
     settings.wait_timeout = PATIENCE;
-    let it = Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Never), &settings)?;
+    let it = Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Never), &settings)?.hooked(hooked)?;
     let what = format!("never at operation {k}");
     let run = program(cx, &it.client)?;
     let [Error::Timeout { waited, .. }] = run.errors[..] else {
@@ -227,13 +237,13 @@ fn stuck(cx: &Context, k: u64) -> Outcome<Duration> {
 /// Every operation in turn is stuck, all at the same time since nearly all of it is waiting.
 fn all_stuck(cx: &Context, operations: u64) -> Outcome {
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..=operations).map(|k| (k, scope.spawn(move || stuck(cx, k)))).collect();
+        let threads: Vec<_> = (1..=operations).map(|k| (k, scope.spawn(move || stuck(cx, k, false)))).collect();
         for (k, thread) in threads {
             let mut waited = thread.join().map_err(|_| Failure::new(format_args!("operation {k} panicked")))??;
             // A machine that is busy with other things is late now and then, and not each time.
             for _ in 0..3 {
                 if waited > PATIENCE * 6 / 5 {
-                    waited = stuck(cx, k)?;
+                    waited = stuck(cx, k, false)?;
                 }
             }
             ensure!(
@@ -250,8 +260,8 @@ fn every_operation_fails_in_every_way_and_harms_nothing_else(cx: &Context) -> Ou
     for kind in FaultKind::ALL {
         match kind {
             FaultKind::Never => all_stuck(cx, operations)?,
-            FaultKind::Lost => (1..=operations).try_for_each(|k| lost(cx, k))?,
-            kind => (1..=operations).try_for_each(|k| named(cx, k, kind))?,
+            FaultKind::Lost => (1..=operations).try_for_each(|k| lost(cx, k, false))?,
+            kind => (1..=operations).try_for_each(|k| named(cx, k, kind, false))?,
         }
         works(cx)?;
     }
@@ -268,6 +278,18 @@ fn every_operation_fails_in_every_way_and_harms_nothing_else(cx: &Context) -> Ou
 }
 
 // ---- F9
+
+fn a_reservation_fails_in_every_way_also_where_hooks_are_asked(cx: &Context) -> Outcome {
+    // The program begins with its reservations.
+    for (k, kind) in (1..=4).flat_map(|k| FaultKind::ALL.map(|kind| (k, kind))) {
+        match kind {
+            FaultKind::Never => stuck(cx, k, true).map(|_| ())?,
+            FaultKind::Lost => lost(cx, k, true)?,
+            kind => named(cx, k, kind, true)?,
+        }
+    }
+    works(cx)
+}
 
 /// A device on which the operations of this name and these numbers fail so.
 fn failing(cx: &Context, operation: Operation, numbers: &[u64], kind: FaultKind) -> Outcome<Faulty> {
@@ -416,7 +438,7 @@ fn a_fault_met_by_several_threads_at_once_is_one_fault(cx: &Context) -> Outcome 
 
 fn lost_with_any_operation_every_call_answers_the_same_cause(cx: &Context) -> Outcome {
     let operations = operations(cx)?;
-    (1..=operations).try_for_each(|k| lost(cx, k))?;
+    (1..=operations).try_for_each(|k| lost(cx, k, false))?;
     works(cx)
 }
 
