@@ -4,9 +4,9 @@
 extern crate alloc;
 
 use alloc::sync::Arc;
+use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
-use std::cell::RefCell;
 use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Instant;
@@ -242,7 +242,10 @@ fn a_device_may_be_ended_at_any_moment_of_its_use_by_many_threads() {
 }
 
 /// Uses a device when its thread ends, after the values of that thread it may lean on are gone.
-struct LastWords(RefCell<Option<(Client, Handle, mpsc::Sender<Result<u8>>)>>);
+struct LastWords(RefCell<Option<Words>>);
+
+/// What they are said with, and to whom.
+type Words = (Client, Handle, mpsc::Sender<Result<u8>>);
 
 impl Drop for LastWords {
     fn drop(&mut self) {
