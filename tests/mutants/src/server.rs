@@ -216,7 +216,7 @@ impl Around for MutantServer {
 
     fn try_reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) -> Result<()> {
         if self.is(Fault::HooksUnasked) {
-            self.reserve(at, memory, mode);
+            Around::reserve(self, at, memory, mode);
             return Ok(());
         }
         let at = self.placed(at);
