@@ -6,6 +6,7 @@ pub mod handle;
 mod idle;
 pub mod launch;
 mod plans;
+mod placers;
 pub mod pools;
 mod start;
 pub mod submit;
@@ -25,6 +26,8 @@ pub const ALL: &[(&str, Workload)] = &[
     ("launch", launch::launch),
     ("caller-pays", submit::caller_pays),
     ("taint-cycle", taint::cycle),
+    ("pool-churn", placers::churn),
+    ("pool-waste", placers::waste),
     ("start", start::first_result),
     ("pool-streams", pools::streams),
     ("plan-waste", plans::waste),
@@ -35,5 +38,8 @@ pub const ALL: &[(&str, Workload)] = &[
 
 /// The part of a workload that runs under callgrind.
 pub fn counted(case: &str, count: usize) -> Option<Result<(), Box<dyn Error>>> {
-    launch::counted(case, count).or_else(|| taint::counted(case, count)).or_else(|| pools::counted(case, count))
+    launch::counted(case, count)
+        .or_else(|| taint::counted(case, count))
+        .or_else(|| pools::counted(case, count))
+        .or_else(|| placers::counted(case, count))
 }
