@@ -187,8 +187,8 @@ struct Full {
 }
 
 impl Full {
-    fn new(live: usize) -> Self {
-        let pools = MemoryPools::new(PoolsConfig { page_size_min: arena(live), ..PoolsConfig::fitting(&Nothing) });
+    fn new() -> Self {
+        let pools = MemoryPools::new(PoolsConfig::fitting(&Nothing));
         Self { pools, stream: StreamId::from_raw(1), seq: 0, live: 0 }
     }
 
@@ -232,7 +232,7 @@ pub fn churn(run: &mut Run) -> Result<(), Box<dyn Error>> {
         let target = (live <= 4096).then_some(Target::Ratio(1.1));
         let case = &format!("placer-{live}");
         run.report(Case { case, ours: values, unit: "ns", peer: Some((PEER, peers)), target });
-        let mut full = Filled::new(live, pairs, Full::new(live));
+        let mut full = Filled::new(live, pairs, Full::new());
         full.run(usize::MAX);
         let values = (0..rounds).map(|_| full.round()).collect();
         run.report(Case { case: &format!("full-{live}"), ours: values, unit: "ns", peer: None, target: None });
@@ -269,7 +269,7 @@ pub fn counted(case: &str, count: usize) -> Option<Result<(), Box<dyn Error>>> {
     match what {
         "placer" => Filled::new(live, MANY as usize, Ours::new(live)).run(count),
         "peer" => Filled::new(live, MANY as usize, Peer::new(live)).run(count),
-        "full" => Filled::new(live, MANY as usize, Full::new(live)).run(count),
+        "full" => Filled::new(live, MANY as usize, Full::new()).run(count),
         _ => return None,
     }
     Some(Ok(()))
