@@ -12,6 +12,7 @@
 //! Free blocks live in *lanes*, each with its own lists. Blocks of different lanes never merge. Lane 0 is memory anyone may have;
 //! the pool uses the others for memory that only some may have yet.
 
+use super::classes::{LAST, Lists, class_of};
 use super::{Block, BlockKey, MAX_SPAN, PlaceError, Placer, SpanKey};
 use alloc::vec::Vec;
 
@@ -26,22 +27,14 @@ const USED: u32 = u32::MAX;
 /// In place of a lane: the node holds no block.
 const SPARE: u32 = u32::MAX - 1;
 
-/// The rank of what lies behind the last block of a span, and of no block.
-const LAST: u64 = u64::MAX;
-
-const COLUMN_BITS: u32 = 4;
-const COLUMNS: u32 = 1 << COLUMN_BITS;
-/// Rows used: one for sizes below `COLUMNS`, one for each higher power of two of a `u32`. Tables are rounded up to powers of two.
-const ROWS: usize = 32;
-const CLASSES: usize = ROWS << COLUMN_BITS;
 /// How many blocks of the request's own class are looked at before a span is used further towards its end.
 const LOOKS_BEFORE_THE_END: u32 = 64;
 /// A request is small up to this part of the largest there was.
-const SMALL: u32 = 11;
+const SMALL: u32 = 21;
 /// How many larger classes a small request looks at, and how much larger than it the block may be that it is placed in, as a part of the
 /// largest request there was.
-const LOOKS: usize = 11;
-const SLACK: u32 = 16;
+const LOOKS: usize = 13;
+const SLACK: u32 = 10;
 
 #[derive(Clone, Copy)]
 struct Node {
@@ -65,54 +58,6 @@ impl Node {
     #[inline(always)]
     fn rank(&self) -> u64 {
         if self.after == NONE { LAST } else { self.place }
-    }
-}
-
-/// One lane's free lists.
-#[derive(Clone)]
-struct Lists {
-    rows: u32,
-    columns: [u32; ROWS],
-    heads: [u32; CLASSES],
-    /// The heads' ranks, so that one is chosen without a look at them.
-    ranks: [u64; CLASSES],
-}
-
-impl Lists {
-    const EMPTY: Self = Self { rows: 0, columns: [0; ROWS], heads: [NONE; CLASSES], ranks: [LAST; CLASSES] };
-}
-
-impl Lists {
-    /// The classes that have a block, from this one on.
-    #[inline(always)]
-    fn classes_from(&self, class: u32) -> impl Iterator<Item = usize> + '_ {
-        let mut row = (class >> COLUMN_BITS) as usize % ROWS;
-        let mut columns = self.columns[row] & (!0 << (class & (COLUMNS - 1)));
-        let mut rows = self.rows & (!1 << row);
-        core::iter::from_fn(move || {
-            if columns == 0 {
-                if rows == 0 {
-                    return None;
-                }
-                row = rows.trailing_zeros() as usize % ROWS;
-                rows &= rows - 1;
-                columns = self.columns[row];
-            }
-            let column = columns.trailing_zeros() as usize;
-            columns &= columns - 1;
-            Some((row << COLUMN_BITS | column) % CLASSES)
-        })
-    }
-}
-
-/// The class of a block of this size: the largest class whose smallest block is no larger.
-#[inline(always)]
-fn class_of(size: u32) -> u32 {
-    if size < COLUMNS {
-        size
-    } else {
-        let log = 31 - size.leading_zeros();
-        ((log - COLUMN_BITS + 1) << COLUMN_BITS) | ((size >> (log - COLUMN_BITS)) & (COLUMNS - 1))
     }
 }
 
@@ -231,38 +176,37 @@ impl SegregatedFit {
     #[inline]
     pub(crate) fn find(&self, lane: u32, size: u32) -> Option<u32> {
         let lists = self.lists(lane);
-        let class = class_of(size);
         let small = size <= self.small;
         // The class whose first block is chosen, and that block's rank.
-        let (mut best, mut lowest) = (class as usize % CLASSES, LAST);
-        if let Some(node) = self.nodes.get(lists.heads[best] as usize)
+        let (mut best, mut lowest) = (class_of(size), LAST);
+        let mut classes = lists.classes_from(best + 1);
+        if let Some(node) = self.nodes.get(lists.head(best) as usize)
             && node.size >= size
         {
-            lowest = lists.ranks[best];
+            lowest = lists.rank(best);
             if !small && lowest != LAST {
-                return Some(lists.heads[best]);
+                return Some(lists.head(best));
             }
         }
-        // Every block of the larger classes holds the size; the highest class a size has isn't the last of the table.
-        let mut classes = lists.classes_from(class + 1);
+        // Every block of the larger classes holds the size; the highest class a size has isn't the last there is.
         if lowest == LAST {
             // What lies behind the last block of a span is left whole while anything else holds the size.
             let Some(first) = classes.next() else { return self.find_in_class(lists, size, LOOKS_BEFORE_THE_END) };
-            (best, lowest) = (first, lists.ranks[first]);
+            (best, lowest) = (first, lists.rank(first));
             if lowest == LAST {
-                return self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(Some(lists.heads[first]));
+                return self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(Some(lists.head(first)));
             }
         }
         if small {
-            let last = class_of(size.saturating_add(self.slack)) as usize;
+            let last = class_of(size.saturating_add(self.slack));
             for larger in classes.take(LOOKS).take_while(|larger| *larger <= last) {
-                let rank = lists.ranks[larger];
+                let rank = lists.rank(larger);
                 // Not a branch: which is lower can't be foreseen.
                 best = if rank < lowest { larger } else { best };
                 lowest = lowest.min(rank);
             }
         }
-        Some(lists.heads[best])
+        Some(lists.head(best))
     }
 
     /// A free block of the lane that holds `size`, if there is any. Takes time with the number of free blocks of the size's class.
@@ -272,7 +216,7 @@ impl SegregatedFit {
 
     #[inline(always)]
     fn find_in_class(&self, lists: &Lists, size: u32, looks: u32) -> Option<u32> {
-        let mut at = lists.heads[class_of(size) as usize % CLASSES];
+        let mut at = lists.head(class_of(size));
         for _ in 0..looks {
             let node = self.nodes.get(at as usize)?;
             if node.size >= size {
@@ -285,25 +229,20 @@ impl SegregatedFit {
 
     /// The largest free block of the lane.
     pub(crate) fn largest(&self, lane: u32) -> u32 {
-        let lists = self.lists(lane);
-        if lists.rows == 0 {
-            return 0;
-        }
-        let row = 31 - lists.rows.leading_zeros();
-        let column = 31 - lists.columns[row as usize % ROWS].leading_zeros();
-        let mut at = lists.heads[((row << COLUMN_BITS) | column) as usize % CLASSES];
-        let mut largest = 0;
-        while let Some(node) = self.nodes.get(at as usize) {
-            largest = largest.max(node.size);
-            at = node.next;
-        }
-        largest
+        let Some(class) = self.lists(lane).last_class() else { return 0 };
+        self.in_class(lane, class).map(|index| self.size(index)).max().unwrap_or(0)
     }
 
     /// Takes `size` units of a free block, which has as many: the block itself or its end, so that what is left is the same node, and
     /// stays where it is in its lane. Of what lies behind the last block of a span it takes the begin. The answer is the block in use.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take(&mut self, index: u32, lane: u32, size: u32) -> u32 {
+        // Each with the lane known, which is what most of the work with lists turns on.
+        if lane == ANYONE { self.take_from(index, ANYONE, size) } else { self.take_from(index, lane, size) }
+    }
+
+    #[inline(always)]
+    fn take_from(&mut self, index: u32, lane: u32, size: u32) -> u32 {
         if size > self.largest_request {
             self.note_largest(size);
         }
@@ -366,7 +305,7 @@ impl SegregatedFit {
 
     /// The free blocks of a class.
     fn in_class(&self, lane: u32, class: u32) -> impl Iterator<Item = u32> + '_ {
-        let mut at = self.lists(lane).heads[class as usize % CLASSES];
+        let mut at = self.lists(lane).head(class);
         core::iter::from_fn(move || {
             let node = self.nodes.get(at as usize)?;
             Some(core::mem::replace(&mut at, node.next))
@@ -419,6 +358,11 @@ impl SegregatedFit {
     /// neighbour before it where that merged, and the neighbour after it where that was absorbed.
     #[inline]
     pub(crate) fn put(&mut self, index: u32, lane: u32) -> (u32, u32) {
+        if lane == ANYONE { self.put_into(index, ANYONE) } else { self.put_into(index, lane) }
+    }
+
+    #[inline(always)]
+    fn put_into(&mut self, index: u32, lane: u32) -> (u32, u32) {
         let Node { before, after, size, .. } = self.nodes[index as usize];
         let (mut merged, mut absorbed) = (size, NONE);
         let (mut index, mut end) = (index, after);
@@ -504,15 +448,12 @@ impl SegregatedFit {
         let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
         let node = &mut self.nodes[index as usize];
         let (class, rank) = (class_of(node.size), node.rank());
-        let (row, at) = ((class >> COLUMN_BITS) as usize % ROWS, class as usize % CLASSES);
         (node.lane, node.class) = (lane, class);
-        let head = lists.heads[at];
+        let head = lists.head(class);
         // One comparison keeps a low place at the head, which is what a request looks at; the others needn't be in order.
-        if rank < lists.ranks[at] || head == NONE {
+        if rank < lists.rank(class) || head == NONE {
             (node.previous, node.next) = (NONE, head);
-            (lists.heads[at], lists.ranks[at]) = (index, rank);
-            lists.columns[row] |= 1 << (class & (COLUMNS - 1));
-            lists.rows |= 1 << row;
+            lists.set_head(class, index, rank, head == NONE);
             if let Some(second) = self.nodes.get_mut(head as usize) {
                 second.previous = index;
             }
@@ -537,17 +478,9 @@ impl SegregatedFit {
             return;
         }
         let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
-        let at = class as usize % CLASSES;
-        lists.heads[at] = next;
-        lists.ranks[at] = LAST;
-        if let Some(next) = self.nodes.get(next as usize) {
-            lists.ranks[at] = next.rank();
-        } else {
-            let row = (class >> COLUMN_BITS) as usize % ROWS;
-            lists.columns[row] &= !(1 << (class & (COLUMNS - 1)));
-            if lists.columns[row] == 0 {
-                lists.rows &= !(1 << row);
-            }
+        match self.nodes.get(next as usize) {
+            Some(second) => lists.set_head(class, next, second.rank(), false),
+            None => lists.clear(class),
         }
     }
 }
@@ -597,7 +530,7 @@ impl Placer for SegregatedFit {
             Some(free) => free,
             None => self.find_before_refusal(size)?,
         };
-        let index = self.take(free, ANYONE, size);
+        let index = self.take_from(free, ANYONE, size);
         Ok(self.placed(index))
     }
 
@@ -606,7 +539,7 @@ impl Placer for SegregatedFit {
     fn free(&mut self, key: BlockKey) -> bool {
         match self.nodes.get(key.index as usize) {
             Some(node) if node.generation == key.generation && node.lane == USED => {
-                self.put(key.index, ANYONE);
+                self.put_into(key.index, ANYONE);
                 true
             }
             _ => false,
