@@ -246,10 +246,12 @@ impl SegregatedFit {
         if size > self.largest_request {
             self.note_largest(size);
         }
-        self.unlink(index, lane);
-        let node = &mut self.nodes[index as usize];
+        let minimal = self.minimal;
+        let (nodes, lists, spare) = self.parts(lane);
+        unlink(nodes, lists, index);
+        let node = &mut nodes[index as usize];
         let (rest, after) = (node.size - size, node.after);
-        if rest < self.minimal {
+        if rest < minimal {
             node.lane = USED;
             node.generation = node.generation.wrapping_add(1);
             return index;
@@ -257,33 +259,48 @@ impl SegregatedFit {
         if after != NONE || lane != ANYONE {
             node.size = rest;
             let place = node.place + u64::from(rest);
-            let taken = self.insert_after(index, after, place, size);
-            self.link(index, lane);
+            let taken = insert_after(nodes, spare, index, after, place, size);
+            link(nodes, lists, index, lane);
             return taken;
         }
         node.lane = USED;
         node.generation = node.generation.wrapping_add(1);
         node.size = size;
         let place = node.place + u64::from(size);
-        let rest = self.insert_after(index, after, place, rest);
-        self.link(rest, lane);
+        let rest = insert_after(nodes, spare, index, after, place, rest);
+        link(nodes, lists, rest, lane);
         index
+    }
+
+    /// The nodes, a lane's lists, and the first spare node, of which there is one.
+    #[inline(always)]
+    fn parts(&mut self, lane: u32) -> (&mut [Node], &mut Lists, &mut u32) {
+        if self.spare == NONE {
+            self.add_spare();
+        }
+        let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
+        (&mut self.nodes, lists, &mut self.spare)
+    }
+
+    #[cold]
+    fn add_spare(&mut self) {
+        let next = core::mem::replace(&mut self.spare, self.nodes.len() as u32);
+        self.nodes.push(Node {
+            place: 0,
+            size: 0,
+            before: NONE,
+            after: NONE,
+            previous: NONE,
+            next,
+            lane: SPARE,
+            class: 0,
+            generation: 0,
+        });
     }
 
     #[cold]
     fn note_largest(&mut self, size: u32) {
         (self.largest_request, self.small, self.slack) = (size, size / SMALL, size / SLACK);
-    }
-
-    /// Puts a block, in use, between one and what comes after it.
-    #[inline(always)]
-    fn insert_after(&mut self, index: u32, after: u32, place: u64, size: u32) -> u32 {
-        let inserted = self.new_node(place, size, index, after);
-        self.nodes[index as usize].after = inserted;
-        if let Some(after) = self.nodes.get_mut(after as usize) {
-            after.before = inserted;
-        }
-        inserted
     }
 
     /// A free block of [`ANYONE`] that holds `size` at a multiple of `alignment`, and that multiple.
@@ -334,21 +351,28 @@ impl SegregatedFit {
     /// Takes `size` units at `offset` of a free block of [`ANYONE`] that has them there. The answer is the block in use.
     fn take_at(&mut self, index: u32, offset: u32, size: u32) -> u32 {
         self.note_largest(size.max(self.largest_request));
-        self.unlink(index, ANYONE);
-        let Node { place, size: whole, after, .. } = self.nodes[index as usize];
+        // Two spare nodes, for what comes before it and for what comes after.
+        while self.nodes.get(self.spare as usize).is_none_or(|first| first.next == NONE) {
+            self.add_spare();
+        }
+        let minimal = self.minimal;
+        let (nodes, lists, spare) = self.parts(ANYONE);
+        unlink(nodes, lists, index);
+        let Node { place, size: whole, after, .. } = nodes[index as usize];
         let gap = offset - place as u32;
         let (mut taken, have) = (index, whole - gap);
+        let place = place + u64::from(gap);
         if gap > 0 {
-            self.nodes[index as usize].size = gap;
-            taken = self.insert_after(index, after, place + u64::from(gap), have);
-            self.link(index, ANYONE);
+            nodes[index as usize].size = gap;
+            taken = insert_after(nodes, spare, index, after, place, have);
+            link(nodes, lists, index, ANYONE);
         }
-        if have - size >= self.minimal {
-            self.nodes[taken as usize].size = size;
-            let rest = self.insert_after(taken, after, place + u64::from(gap) + u64::from(size), have - size);
-            self.link(rest, ANYONE);
+        if have - size >= minimal {
+            nodes[taken as usize].size = size;
+            let rest = insert_after(nodes, spare, taken, after, place + u64::from(size), have - size);
+            link(nodes, lists, rest, ANYONE);
         }
-        let node = &mut self.nodes[taken as usize];
+        let node = &mut nodes[taken as usize];
         node.lane = USED;
         node.generation = node.generation.wrapping_add(1);
         taken
@@ -363,40 +387,41 @@ impl SegregatedFit {
 
     #[inline(always)]
     fn put_into(&mut self, index: u32, lane: u32) -> (u32, u32) {
-        let Node { before, after, size, .. } = self.nodes[index as usize];
+        let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
+        let (nodes, spare) = (self.nodes.as_mut_slice(), &mut self.spare);
+        let Node { before, after, size, .. } = nodes[index as usize];
         let (mut merged, mut absorbed) = (size, NONE);
         let (mut index, mut end) = (index, after);
         if lane != APART {
-            if let Some(node) = self.nodes.get(after as usize)
+            if let Some(node) = nodes.get(after as usize)
                 && node.lane == lane
             {
                 (merged, end, absorbed) = (merged + node.size, node.after, after);
-                self.unlink(after, lane);
-                self.spare_node(after);
+                unlink(nodes, lists, after);
+                to_spare(nodes, spare, after);
             }
-            if let Some(node) = self.nodes.get(before as usize)
+            if let Some(node) = nodes.get(before as usize)
                 && node.lane == lane
             {
                 merged += node.size;
-                self.unlink(before, lane);
-                self.spare_node(index);
+                unlink(nodes, lists, before);
+                to_spare(nodes, spare, index);
                 index = before;
             }
         }
-        if end != after || index == before {
-            self.nodes[index as usize].after = end;
-            if let Some(node) = self.nodes.get_mut(end as usize) {
-                node.before = index;
-            }
+        let node = &mut nodes[index as usize];
+        (node.size, node.after) = (merged, end);
+        if let Some(node) = nodes.get_mut(end as usize) {
+            node.before = index;
         }
-        self.nodes[index as usize].size = merged;
-        self.link(index, lane);
+        link(nodes, lists, index, lane);
         (index, absorbed)
     }
 
     /// Moves a free block to another lane.
     pub(crate) fn move_to(&mut self, index: u32, lane: u32) {
-        self.unlink(index, self.lane(index));
+        let (nodes, lists, _) = self.parts(self.lane(index));
+        unlink(nodes, lists, index);
         self.put(index, lane);
     }
 
@@ -404,91 +429,85 @@ impl SegregatedFit {
     fn lists(&self, lane: u32) -> &Lists {
         if lane == ANYONE { &self.anyone } else { &self.others[lane as usize - 1] }
     }
+}
 
-    /// A block in use.
-    #[inline(always)]
-    fn new_node(&mut self, place: u64, size: u32, before: u32, after: u32) -> u32 {
-        let index = self.spare;
-        if let Some(known) = self.nodes.get_mut(index as usize) {
-            self.spare = known.next;
-            // The generation goes on, so that keys of former tenants stay stale.
-            known.generation = known.generation.wrapping_add(1);
-            (known.place, known.size, known.lane) = (place, size, USED);
-            (known.before, known.after) = (before, after);
-            return index;
-        }
-        self.push_node(Node {
-            place,
-            size,
-            before,
-            after,
-            previous: NONE,
-            next: NONE,
-            lane: USED,
-            class: 0,
-            generation: 0,
-        })
+// These have nodes and lists apart, lest a change of one make the other be looked up again.
+
+/// Puts a block, in use, between one and what comes after it. It is the first spare node, of which there is one.
+#[inline(always)]
+fn insert_after(nodes: &mut [Node], spare: &mut u32, index: u32, after: u32, place: u64, size: u32) -> u32 {
+    let inserted = *spare;
+    let node = &mut nodes[inserted as usize];
+    *spare = node.next;
+    // The generation goes on, so that keys of former tenants stay stale.
+    node.generation = node.generation.wrapping_add(1);
+    (node.place, node.size, node.lane) = (place, size, USED);
+    (node.before, node.after) = (index, after);
+    if let Some(before) = nodes.get_mut(index as usize) {
+        before.after = inserted;
     }
-
-    #[cold]
-    fn push_node(&mut self, node: Node) -> u32 {
-        self.nodes.push(node);
-        (self.nodes.len() - 1) as u32
+    if let Some(after) = nodes.get_mut(after as usize) {
+        after.before = inserted;
     }
+    inserted
+}
 
-    #[inline(always)]
-    fn spare_node(&mut self, index: u32) {
-        let node = &mut self.nodes[index as usize];
-        node.lane = SPARE;
-        node.next = core::mem::replace(&mut self.spare, index);
+#[inline(always)]
+fn to_spare(nodes: &mut [Node], spare: &mut u32, index: u32) {
+    let node = &mut nodes[index as usize];
+    node.lane = SPARE;
+    node.next = core::mem::replace(spare, index);
+}
+
+/// Lists a block, as one of a lane.
+#[inline(always)]
+fn link(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32) {
+    let node = &mut nodes[index as usize];
+    let (class, rank) = (class_of(node.size), node.rank());
+    (node.lane, node.class) = (lane, class);
+    let head = lists.head(class);
+    // One comparison keeps a low place at the head, which is what a request looks at; the others needn't be in order.
+    if rank < lists.rank(class) || head == NONE {
+        (node.previous, node.next) = (NONE, head);
+        lists.set_head(class, index, rank, head == NONE);
+        if let Some(second) = nodes.get_mut(head as usize) {
+            second.previous = index;
+        }
+        return;
     }
-
-    #[inline(always)]
-    fn link(&mut self, index: u32, lane: u32) {
-        let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
-        let node = &mut self.nodes[index as usize];
-        let (class, rank) = (class_of(node.size), node.rank());
-        (node.lane, node.class) = (lane, class);
-        let head = lists.head(class);
-        // One comparison keeps a low place at the head, which is what a request looks at; the others needn't be in order.
-        if rank < lists.rank(class) || head == NONE {
-            (node.previous, node.next) = (NONE, head);
-            lists.set_head(class, index, rank, head == NONE);
-            if let Some(second) = self.nodes.get_mut(head as usize) {
-                second.previous = index;
-            }
-            return;
-        }
-        let next = core::mem::replace(&mut self.nodes[head as usize].next, index);
-        let node = &mut self.nodes[index as usize];
-        (node.previous, node.next) = (head, next);
-        if let Some(next) = self.nodes.get_mut(next as usize) {
-            next.previous = index;
-        }
+    let next = core::mem::replace(&mut nodes[head as usize].next, index);
+    let node = &mut nodes[index as usize];
+    (node.previous, node.next) = (head, next);
+    if let Some(next) = nodes.get_mut(next as usize) {
+        next.previous = index;
     }
+}
 
-    #[inline(always)]
-    fn unlink(&mut self, index: u32, lane: u32) {
-        let Node { class, previous, next, .. } = self.nodes[index as usize];
-        if let Some(next) = self.nodes.get_mut(next as usize) {
-            next.previous = previous;
+/// Takes a block out of its list.
+#[inline(always)]
+fn unlink(nodes: &mut [Node], lists: &mut Lists, index: u32) {
+    let Node { class, previous, next, .. } = nodes[index as usize];
+    if let Some(node) = nodes.get_mut(previous as usize) {
+        node.next = next;
+        if let Some(node) = nodes.get_mut(next as usize) {
+            node.previous = previous;
         }
-        if let Some(previous) = self.nodes.get_mut(previous as usize) {
-            previous.next = next;
-            return;
+        return;
+    }
+    match nodes.get_mut(next as usize) {
+        Some(second) => {
+            second.previous = NONE;
+            lists.set_head(class, next, second.rank(), false);
         }
-        let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
-        match self.nodes.get(next as usize) {
-            Some(second) => lists.set_head(class, next, second.rank(), false),
-            None => lists.clear(class),
-        }
+        None => lists.clear(class),
     }
 }
 
 impl Placer for SegregatedFit {
     fn add_span(&mut self, tag: u32, size: u32) -> SpanKey {
-        let root = self.new_node(u64::from(tag) << 32, size, NONE, NONE);
-        self.link(root, ANYONE);
+        let (nodes, lists, spare) = self.parts(ANYONE);
+        let root = insert_after(nodes, spare, NONE, NONE, u64::from(tag) << 32, size);
+        link(nodes, lists, root, ANYONE);
         SpanKey(root)
     }
 
@@ -496,8 +515,9 @@ impl Placer for SegregatedFit {
         if !self.is_span_free(&span) {
             return Err(span);
         }
-        self.unlink(span.0, ANYONE);
-        self.spare_node(span.0);
+        let (nodes, lists, spare) = self.parts(ANYONE);
+        unlink(nodes, lists, span.0);
+        to_spare(nodes, spare, span.0);
         Ok(())
     }
 
