@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every benchmark once, small, so that none can rot. The figures mean nothing here; that they come out does.
+# Runs every benchmark once, small, so that none can rot. The times mean nothing here; that they come out does. A count of
+# instructions above the bound its workload gives it fails the run.
 source "$(dirname "$0")/workspace.sh"
 
 need valgrind valgrind libc6-dbg

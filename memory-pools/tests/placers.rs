@@ -1,7 +1,9 @@
 //! Every placer against a naive map of intervals: all short programs over a small span, and random ones over large spans.
 
+extern crate alloc;
+
+use alloc::collections::BTreeMap;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 use trunnion_memory_pools::placer::{
     Block, BlockKey, Linear, MAX_SPAN, PlaceError, Placer, SegregatedFit, Slabs, SpanKey,
 };
@@ -341,7 +343,8 @@ proptest! {
     }
 }
 
-/// The generator and program of the seeded trace, of which what is live at most and where the last block ends are known.
+/// A thousand blocks of 256 bytes to 64 MiB, as many of each power of two, that come and go at random: what is wasted of one arena, 1 − what
+/// was live at most / where a block ended at most.
 fn waste(seed: u64) -> f64 {
     let mut state = seed;
     let mut next = || {
@@ -371,10 +374,10 @@ fn waste(seed: u64) -> f64 {
 }
 
 #[test]
-fn blocks_of_many_sizes_that_come_and_go_waste_a_ninth_of_an_arena() {
+fn blocks_of_many_sizes_that_come_and_go_leave_a_ninth_of_an_arena_unused() {
     let seeds = [1, 42, 0x5EED].map(waste);
-    assert!(seeds.iter().all(|waste| *waste <= 0.14), "{seeds:?}");
-    // Other seeds than those anything was chosen by.
-    let others: f64 = (100..140).map(waste).sum::<f64>() / 40.0;
+    assert!(seeds.iter().all(|waste| *waste <= 0.107), "{seeds:?}");
+    // An exact best fit wastes 0.128 with these, which nothing was chosen by.
+    let others = (100..140).map(waste).sum::<f64>() / 40.0;
     assert!(others <= 0.112, "{others}");
 }

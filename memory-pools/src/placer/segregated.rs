@@ -12,6 +12,7 @@
 //! Free blocks live in *lanes*, each with its own lists. Blocks of different lanes never merge. Lane 0 is memory anyone may have;
 //! the pool uses the others for memory that only some may have yet.
 
+use super::classes::{LAST, Lists, class_of};
 use super::{Block, BlockKey, MAX_SPAN, PlaceError, Placer, SpanKey};
 use alloc::vec::Vec;
 
@@ -26,22 +27,14 @@ const USED: u32 = u32::MAX;
 /// In place of a lane: the node holds no block.
 const SPARE: u32 = u32::MAX - 1;
 
-/// The rank of what lies behind the last block of a span, and of no block.
-const LAST: u64 = u64::MAX;
-
-const COLUMN_BITS: u32 = 4;
-const COLUMNS: u32 = 1 << COLUMN_BITS;
-/// Rows used: one for sizes below `COLUMNS`, one for each higher power of two of a `u32`. Tables are rounded up to powers of two.
-const ROWS: usize = 32;
-const CLASSES: usize = ROWS << COLUMN_BITS;
 /// How many blocks of the request's own class are looked at before a span is used further towards its end.
 const LOOKS_BEFORE_THE_END: u32 = 64;
 /// A request is small up to this part of the largest there was.
-const SMALL: u32 = 11;
+const SMALL: u32 = 21;
 /// How many larger classes a small request looks at, and how much larger than it the block may be that it is placed in, as a part of the
 /// largest request there was.
-const LOOKS: usize = 11;
-const SLACK: u32 = 16;
+const LOOKS: usize = 13;
+const SLACK: u32 = 10;
 
 #[derive(Clone, Copy)]
 struct Node {
@@ -65,54 +58,6 @@ impl Node {
     #[inline(always)]
     fn rank(&self) -> u64 {
         if self.after == NONE { LAST } else { self.place }
-    }
-}
-
-/// One lane's free lists.
-#[derive(Clone)]
-struct Lists {
-    rows: u32,
-    columns: [u32; ROWS],
-    heads: [u32; CLASSES],
-    /// The heads' ranks, so that one is chosen without a look at them.
-    ranks: [u64; CLASSES],
-}
-
-impl Lists {
-    const EMPTY: Self = Self { rows: 0, columns: [0; ROWS], heads: [NONE; CLASSES], ranks: [LAST; CLASSES] };
-}
-
-impl Lists {
-    /// The classes that have a block, from this one on.
-    #[inline(always)]
-    fn classes_from(&self, class: u32) -> impl Iterator<Item = usize> + '_ {
-        let mut row = (class >> COLUMN_BITS) as usize % ROWS;
-        let mut columns = self.columns[row] & (!0 << (class & (COLUMNS - 1)));
-        let mut rows = self.rows & (!1 << row);
-        core::iter::from_fn(move || {
-            if columns == 0 {
-                if rows == 0 {
-                    return None;
-                }
-                row = rows.trailing_zeros() as usize % ROWS;
-                rows &= rows - 1;
-                columns = self.columns[row];
-            }
-            let column = columns.trailing_zeros() as usize;
-            columns &= columns - 1;
-            Some((row << COLUMN_BITS | column) % CLASSES)
-        })
-    }
-}
-
-/// The class of a block of this size: the largest class whose smallest block is no larger.
-#[inline(always)]
-fn class_of(size: u32) -> u32 {
-    if size < COLUMNS {
-        size
-    } else {
-        let log = 31 - size.leading_zeros();
-        ((log - COLUMN_BITS + 1) << COLUMN_BITS) | ((size >> (log - COLUMN_BITS)) & (COLUMNS - 1))
     }
 }
 
@@ -231,38 +176,37 @@ impl SegregatedFit {
     #[inline]
     pub(crate) fn find(&self, lane: u32, size: u32) -> Option<u32> {
         let lists = self.lists(lane);
-        let class = class_of(size);
         let small = size <= self.small;
         // The class whose first block is chosen, and that block's rank.
-        let (mut best, mut lowest) = (class as usize % CLASSES, LAST);
-        if let Some(node) = self.nodes.get(lists.heads[best] as usize)
+        let (mut best, mut lowest) = (class_of(size), LAST);
+        let mut classes = lists.classes_from(best + 1);
+        if let Some(node) = self.nodes.get(lists.head(best) as usize)
             && node.size >= size
         {
-            lowest = lists.ranks[best];
+            lowest = lists.rank(best);
             if !small && lowest != LAST {
-                return Some(lists.heads[best]);
+                return Some(lists.head(best));
             }
         }
-        // Every block of the larger classes holds the size; the highest class a size has isn't the last of the table.
-        let mut classes = lists.classes_from(class + 1);
+        // Every block of the larger classes holds the size; the highest class a size has isn't the last there is.
         if lowest == LAST {
             // What lies behind the last block of a span is left whole while anything else holds the size.
             let Some(first) = classes.next() else { return self.find_in_class(lists, size, LOOKS_BEFORE_THE_END) };
-            (best, lowest) = (first, lists.ranks[first]);
+            (best, lowest) = (first, lists.rank(first));
             if lowest == LAST {
-                return self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(Some(lists.heads[first]));
+                return self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(Some(lists.head(first)));
             }
         }
         if small {
-            let last = class_of(size.saturating_add(self.slack)) as usize;
+            let last = class_of(size.saturating_add(self.slack));
             for larger in classes.take(LOOKS).take_while(|larger| *larger <= last) {
-                let rank = lists.ranks[larger];
+                let rank = lists.rank(larger);
                 // Not a branch: which is lower can't be foreseen.
                 best = if rank < lowest { larger } else { best };
                 lowest = lowest.min(rank);
             }
         }
-        Some(lists.heads[best])
+        Some(lists.head(best))
     }
 
     /// A free block of the lane that holds `size`, if there is any. Takes time with the number of free blocks of the size's class.
@@ -272,7 +216,7 @@ impl SegregatedFit {
 
     #[inline(always)]
     fn find_in_class(&self, lists: &Lists, size: u32, looks: u32) -> Option<u32> {
-        let mut at = lists.heads[class_of(size) as usize % CLASSES];
+        let mut at = lists.head(class_of(size));
         for _ in 0..looks {
             let node = self.nodes.get(at as usize)?;
             if node.size >= size {
@@ -285,32 +229,29 @@ impl SegregatedFit {
 
     /// The largest free block of the lane.
     pub(crate) fn largest(&self, lane: u32) -> u32 {
-        let lists = self.lists(lane);
-        if lists.rows == 0 {
-            return 0;
-        }
-        let row = 31 - lists.rows.leading_zeros();
-        let column = 31 - lists.columns[row as usize % ROWS].leading_zeros();
-        let mut at = lists.heads[((row << COLUMN_BITS) | column) as usize % CLASSES];
-        let mut largest = 0;
-        while let Some(node) = self.nodes.get(at as usize) {
-            largest = largest.max(node.size);
-            at = node.next;
-        }
-        largest
+        let Some(class) = self.lists(lane).last_class() else { return 0 };
+        self.in_class(lane, class).map(|index| self.size(index)).max().unwrap_or(0)
     }
 
     /// Takes `size` units of a free block, which has as many: the block itself or its end, so that what is left is the same node, and
     /// stays where it is in its lane. Of what lies behind the last block of a span it takes the begin. The answer is the block in use.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take(&mut self, index: u32, lane: u32, size: u32) -> u32 {
+        // Each with the lane known, which is what most of the work with lists turns on.
+        if lane == ANYONE { self.take_from(index, ANYONE, size) } else { self.take_from(index, lane, size) }
+    }
+
+    #[inline(always)]
+    fn take_from(&mut self, index: u32, lane: u32, size: u32) -> u32 {
         if size > self.largest_request {
             self.note_largest(size);
         }
-        self.unlink(index, lane);
-        let node = &mut self.nodes[index as usize];
+        let minimal = self.minimal;
+        let (nodes, lists, spare) = self.parts(lane);
+        unlink(nodes, lists, index);
+        let node = &mut nodes[index as usize];
         let (rest, after) = (node.size - size, node.after);
-        if rest < self.minimal {
+        if rest < minimal {
             node.lane = USED;
             node.generation = node.generation.wrapping_add(1);
             return index;
@@ -318,33 +259,48 @@ impl SegregatedFit {
         if after != NONE || lane != ANYONE {
             node.size = rest;
             let place = node.place + u64::from(rest);
-            let taken = self.insert_after(index, after, place, size);
-            self.link(index, lane);
+            let taken = insert_after(nodes, spare, index, after, place, size);
+            link(nodes, lists, index, lane);
             return taken;
         }
         node.lane = USED;
         node.generation = node.generation.wrapping_add(1);
         node.size = size;
         let place = node.place + u64::from(size);
-        let rest = self.insert_after(index, after, place, rest);
-        self.link(rest, lane);
+        let rest = insert_after(nodes, spare, index, after, place, rest);
+        link(nodes, lists, rest, lane);
         index
+    }
+
+    /// The nodes, a lane's lists, and the first spare node, of which there is one.
+    #[inline(always)]
+    fn parts(&mut self, lane: u32) -> (&mut [Node], &mut Lists, &mut u32) {
+        if self.spare == NONE {
+            self.add_spare();
+        }
+        let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
+        (&mut self.nodes, lists, &mut self.spare)
+    }
+
+    #[cold]
+    fn add_spare(&mut self) {
+        let next = core::mem::replace(&mut self.spare, self.nodes.len() as u32);
+        self.nodes.push(Node {
+            place: 0,
+            size: 0,
+            before: NONE,
+            after: NONE,
+            previous: NONE,
+            next,
+            lane: SPARE,
+            class: 0,
+            generation: 0,
+        });
     }
 
     #[cold]
     fn note_largest(&mut self, size: u32) {
         (self.largest_request, self.small, self.slack) = (size, size / SMALL, size / SLACK);
-    }
-
-    /// Puts a block, in use, between one and what comes after it.
-    #[inline(always)]
-    fn insert_after(&mut self, index: u32, after: u32, place: u64, size: u32) -> u32 {
-        let inserted = self.new_node(place, size, index, after);
-        self.nodes[index as usize].after = inserted;
-        if let Some(after) = self.nodes.get_mut(after as usize) {
-            after.before = inserted;
-        }
-        inserted
     }
 
     /// A free block of [`ANYONE`] that holds `size` at a multiple of `alignment`, and that multiple.
@@ -366,7 +322,7 @@ impl SegregatedFit {
 
     /// The free blocks of a class.
     fn in_class(&self, lane: u32, class: u32) -> impl Iterator<Item = u32> + '_ {
-        let mut at = self.lists(lane).heads[class as usize % CLASSES];
+        let mut at = self.lists(lane).head(class);
         core::iter::from_fn(move || {
             let node = self.nodes.get(at as usize)?;
             Some(core::mem::replace(&mut at, node.next))
@@ -395,21 +351,28 @@ impl SegregatedFit {
     /// Takes `size` units at `offset` of a free block of [`ANYONE`] that has them there. The answer is the block in use.
     fn take_at(&mut self, index: u32, offset: u32, size: u32) -> u32 {
         self.note_largest(size.max(self.largest_request));
-        self.unlink(index, ANYONE);
-        let Node { place, size: whole, after, .. } = self.nodes[index as usize];
+        // Two spare nodes, for what comes before it and for what comes after.
+        while self.nodes.get(self.spare as usize).is_none_or(|first| first.next == NONE) {
+            self.add_spare();
+        }
+        let minimal = self.minimal;
+        let (nodes, lists, spare) = self.parts(ANYONE);
+        unlink(nodes, lists, index);
+        let Node { place, size: whole, after, .. } = nodes[index as usize];
         let gap = offset - place as u32;
         let (mut taken, have) = (index, whole - gap);
+        let place = place + u64::from(gap);
         if gap > 0 {
-            self.nodes[index as usize].size = gap;
-            taken = self.insert_after(index, after, place + u64::from(gap), have);
-            self.link(index, ANYONE);
+            nodes[index as usize].size = gap;
+            taken = insert_after(nodes, spare, index, after, place, have);
+            link(nodes, lists, index, ANYONE);
         }
-        if have - size >= self.minimal {
-            self.nodes[taken as usize].size = size;
-            let rest = self.insert_after(taken, after, place + u64::from(gap) + u64::from(size), have - size);
-            self.link(rest, ANYONE);
+        if have - size >= minimal {
+            nodes[taken as usize].size = size;
+            let rest = insert_after(nodes, spare, taken, after, place + u64::from(size), have - size);
+            link(nodes, lists, rest, ANYONE);
         }
-        let node = &mut self.nodes[taken as usize];
+        let node = &mut nodes[taken as usize];
         node.lane = USED;
         node.generation = node.generation.wrapping_add(1);
         taken
@@ -419,40 +382,46 @@ impl SegregatedFit {
     /// neighbour before it where that merged, and the neighbour after it where that was absorbed.
     #[inline]
     pub(crate) fn put(&mut self, index: u32, lane: u32) -> (u32, u32) {
-        let Node { before, after, size, .. } = self.nodes[index as usize];
+        if lane == ANYONE { self.put_into(index, ANYONE) } else { self.put_into(index, lane) }
+    }
+
+    #[inline(always)]
+    fn put_into(&mut self, index: u32, lane: u32) -> (u32, u32) {
+        let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
+        let (nodes, spare) = (self.nodes.as_mut_slice(), &mut self.spare);
+        let Node { before, after, size, .. } = nodes[index as usize];
         let (mut merged, mut absorbed) = (size, NONE);
         let (mut index, mut end) = (index, after);
         if lane != APART {
-            if let Some(node) = self.nodes.get(after as usize)
+            if let Some(node) = nodes.get(after as usize)
                 && node.lane == lane
             {
                 (merged, end, absorbed) = (merged + node.size, node.after, after);
-                self.unlink(after, lane);
-                self.spare_node(after);
+                unlink(nodes, lists, after);
+                to_spare(nodes, spare, after);
             }
-            if let Some(node) = self.nodes.get(before as usize)
+            if let Some(node) = nodes.get(before as usize)
                 && node.lane == lane
             {
                 merged += node.size;
-                self.unlink(before, lane);
-                self.spare_node(index);
+                unlink(nodes, lists, before);
+                to_spare(nodes, spare, index);
                 index = before;
             }
         }
-        if end != after || index == before {
-            self.nodes[index as usize].after = end;
-            if let Some(node) = self.nodes.get_mut(end as usize) {
-                node.before = index;
-            }
+        let node = &mut nodes[index as usize];
+        (node.size, node.after) = (merged, end);
+        if let Some(node) = nodes.get_mut(end as usize) {
+            node.before = index;
         }
-        self.nodes[index as usize].size = merged;
-        self.link(index, lane);
+        link(nodes, lists, index, lane);
         (index, absorbed)
     }
 
     /// Moves a free block to another lane.
     pub(crate) fn move_to(&mut self, index: u32, lane: u32) {
-        self.unlink(index, self.lane(index));
+        let (nodes, lists, _) = self.parts(self.lane(index));
+        unlink(nodes, lists, index);
         self.put(index, lane);
     }
 
@@ -460,102 +429,85 @@ impl SegregatedFit {
     fn lists(&self, lane: u32) -> &Lists {
         if lane == ANYONE { &self.anyone } else { &self.others[lane as usize - 1] }
     }
+}
 
-    /// A block in use.
-    #[inline(always)]
-    fn new_node(&mut self, place: u64, size: u32, before: u32, after: u32) -> u32 {
-        let index = self.spare;
-        if let Some(known) = self.nodes.get_mut(index as usize) {
-            self.spare = known.next;
-            // The generation goes on, so that keys of former tenants stay stale.
-            known.generation = known.generation.wrapping_add(1);
-            (known.place, known.size, known.lane) = (place, size, USED);
-            (known.before, known.after) = (before, after);
-            return index;
-        }
-        self.push_node(Node {
-            place,
-            size,
-            before,
-            after,
-            previous: NONE,
-            next: NONE,
-            lane: USED,
-            class: 0,
-            generation: 0,
-        })
+// These have nodes and lists apart, lest a change of one make the other be looked up again.
+
+/// Puts a block, in use, between one and what comes after it. It is the first spare node, of which there is one.
+#[inline(always)]
+fn insert_after(nodes: &mut [Node], spare: &mut u32, index: u32, after: u32, place: u64, size: u32) -> u32 {
+    let inserted = *spare;
+    let node = &mut nodes[inserted as usize];
+    *spare = node.next;
+    // The generation goes on, so that keys of former tenants stay stale.
+    node.generation = node.generation.wrapping_add(1);
+    (node.place, node.size, node.lane) = (place, size, USED);
+    (node.before, node.after) = (index, after);
+    if let Some(before) = nodes.get_mut(index as usize) {
+        before.after = inserted;
     }
-
-    #[cold]
-    fn push_node(&mut self, node: Node) -> u32 {
-        self.nodes.push(node);
-        (self.nodes.len() - 1) as u32
+    if let Some(after) = nodes.get_mut(after as usize) {
+        after.before = inserted;
     }
+    inserted
+}
 
-    #[inline(always)]
-    fn spare_node(&mut self, index: u32) {
-        let node = &mut self.nodes[index as usize];
-        node.lane = SPARE;
-        node.next = core::mem::replace(&mut self.spare, index);
+#[inline(always)]
+fn to_spare(nodes: &mut [Node], spare: &mut u32, index: u32) {
+    let node = &mut nodes[index as usize];
+    node.lane = SPARE;
+    node.next = core::mem::replace(spare, index);
+}
+
+/// Lists a block, as one of a lane.
+#[inline(always)]
+fn link(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32) {
+    let node = &mut nodes[index as usize];
+    let (class, rank) = (class_of(node.size), node.rank());
+    (node.lane, node.class) = (lane, class);
+    let head = lists.head(class);
+    // One comparison keeps a low place at the head, which is what a request looks at; the others needn't be in order.
+    if rank < lists.rank(class) || head == NONE {
+        (node.previous, node.next) = (NONE, head);
+        lists.set_head(class, index, rank, head == NONE);
+        if let Some(second) = nodes.get_mut(head as usize) {
+            second.previous = index;
+        }
+        return;
     }
-
-    #[inline(always)]
-    fn link(&mut self, index: u32, lane: u32) {
-        let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
-        let node = &mut self.nodes[index as usize];
-        let (class, rank) = (class_of(node.size), node.rank());
-        let (row, at) = ((class >> COLUMN_BITS) as usize % ROWS, class as usize % CLASSES);
-        (node.lane, node.class) = (lane, class);
-        let head = lists.heads[at];
-        // One comparison keeps a low place at the head, which is what a request looks at; the others needn't be in order.
-        if rank < lists.ranks[at] || head == NONE {
-            (node.previous, node.next) = (NONE, head);
-            (lists.heads[at], lists.ranks[at]) = (index, rank);
-            lists.columns[row] |= 1 << (class & (COLUMNS - 1));
-            lists.rows |= 1 << row;
-            if let Some(second) = self.nodes.get_mut(head as usize) {
-                second.previous = index;
-            }
-            return;
-        }
-        let next = core::mem::replace(&mut self.nodes[head as usize].next, index);
-        let node = &mut self.nodes[index as usize];
-        (node.previous, node.next) = (head, next);
-        if let Some(next) = self.nodes.get_mut(next as usize) {
-            next.previous = index;
-        }
+    let next = core::mem::replace(&mut nodes[head as usize].next, index);
+    let node = &mut nodes[index as usize];
+    (node.previous, node.next) = (head, next);
+    if let Some(next) = nodes.get_mut(next as usize) {
+        next.previous = index;
     }
+}
 
-    #[inline(always)]
-    fn unlink(&mut self, index: u32, lane: u32) {
-        let Node { class, previous, next, .. } = self.nodes[index as usize];
-        if let Some(next) = self.nodes.get_mut(next as usize) {
-            next.previous = previous;
+/// Takes a block out of its list.
+#[inline(always)]
+fn unlink(nodes: &mut [Node], lists: &mut Lists, index: u32) {
+    let Node { class, previous, next, .. } = nodes[index as usize];
+    if let Some(node) = nodes.get_mut(previous as usize) {
+        node.next = next;
+        if let Some(node) = nodes.get_mut(next as usize) {
+            node.previous = previous;
         }
-        if let Some(previous) = self.nodes.get_mut(previous as usize) {
-            previous.next = next;
-            return;
+        return;
+    }
+    match nodes.get_mut(next as usize) {
+        Some(second) => {
+            second.previous = NONE;
+            lists.set_head(class, next, second.rank(), false);
         }
-        let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
-        let at = class as usize % CLASSES;
-        lists.heads[at] = next;
-        lists.ranks[at] = LAST;
-        if let Some(next) = self.nodes.get(next as usize) {
-            lists.ranks[at] = next.rank();
-        } else {
-            let row = (class >> COLUMN_BITS) as usize % ROWS;
-            lists.columns[row] &= !(1 << (class & (COLUMNS - 1)));
-            if lists.columns[row] == 0 {
-                lists.rows &= !(1 << row);
-            }
-        }
+        None => lists.clear(class),
     }
 }
 
 impl Placer for SegregatedFit {
     fn add_span(&mut self, tag: u32, size: u32) -> SpanKey {
-        let root = self.new_node(u64::from(tag) << 32, size, NONE, NONE);
-        self.link(root, ANYONE);
+        let (nodes, lists, spare) = self.parts(ANYONE);
+        let root = insert_after(nodes, spare, NONE, NONE, u64::from(tag) << 32, size);
+        link(nodes, lists, root, ANYONE);
         SpanKey(root)
     }
 
@@ -563,8 +515,9 @@ impl Placer for SegregatedFit {
         if !self.is_span_free(&span) {
             return Err(span);
         }
-        self.unlink(span.0, ANYONE);
-        self.spare_node(span.0);
+        let (nodes, lists, spare) = self.parts(ANYONE);
+        unlink(nodes, lists, span.0);
+        to_spare(nodes, spare, span.0);
         Ok(())
     }
 
@@ -597,7 +550,7 @@ impl Placer for SegregatedFit {
             Some(free) => free,
             None => self.find_before_refusal(size)?,
         };
-        let index = self.take(free, ANYONE, size);
+        let index = self.take_from(free, ANYONE, size);
         Ok(self.placed(index))
     }
 
@@ -606,7 +559,7 @@ impl Placer for SegregatedFit {
     fn free(&mut self, key: BlockKey) -> bool {
         match self.nodes.get(key.index as usize) {
             Some(node) if node.generation == key.generation && node.lane == USED => {
-                self.put(key.index, ANYONE);
+                self.put_into(key.index, ANYONE);
                 true
             }
             _ => false,

@@ -1,5 +1,6 @@
 //! The placer against a naive model: exhaustively over small spans, at random over large ones.
 
+use super::super::classes::CLASSES;
 use super::*;
 use proptest::prelude::*;
 
@@ -23,18 +24,13 @@ fn check(placer: &SegregatedFit, spans: &[(&SpanKey, u32)], lanes: u32) {
     for lane in 0..lanes {
         let lists = placer.lists(lane);
         for class in 0..CLASSES as u32 {
-            let (row, column) = (class >> COLUMN_BITS, class % COLUMNS);
-            let (mut at, mut previous) = (lists.heads[class as usize], NONE);
-            assert_eq!(
-                lists.columns[row as usize] >> column & 1 == 1,
-                at != NONE,
-                "the bit says whether the list is empty"
-            );
-            assert_eq!(lists.rows >> row & 1 == 1, lists.columns[row as usize] != 0);
+            let (mut at, mut previous) = (lists.head(class), NONE);
+            let found = lists.classes_from(class).next() == Some(class);
+            assert_eq!(found, at != NONE, "the bits say whether the list is empty");
             while at != NONE {
                 let node = &placer.nodes[at as usize];
                 if previous == NONE {
-                    assert_eq!(lists.ranks[class as usize], node.rank());
+                    assert_eq!(lists.rank(class), node.rank());
                 }
                 assert_eq!((node.lane, class_of(node.size), node.previous), (lane, class, previous));
                 (previous, at) = (at, node.next);

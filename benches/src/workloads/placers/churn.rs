@@ -23,9 +23,9 @@ const MANY: u64 = 60_000;
 
 /// The most instructions of a pair.
 const MOST: f64 = 340.0;
-/// How many times the fewest of them the most are.
+/// How many times the fewest of them the most are at most.
 const FLAT: f64 = 1.1;
-/// How many times a bare placer's instructions the whole pool's are.
+/// How many times a bare placer's instructions the whole pool's are at most.
 const FULL: f64 = 2.5;
 
 struct Random(u64);
@@ -222,7 +222,6 @@ impl Churn for Full {
 /// # Errors
 /// The bounds that were crossed, and where valgrind is missing.
 pub fn churn(run: &mut Run) -> Result<(), Box<dyn Error>> {
-    let mut crossed = Vec::new();
     let mut counts = Vec::new();
     for live in LIVE {
         let (rounds, pairs) = (run.rounds(9), run.repeat(PAIRS));
@@ -237,25 +236,49 @@ pub fn churn(run: &mut Run) -> Result<(), Box<dyn Error>> {
         let values = (0..rounds).map(|_| full.round()).collect();
         run.report(Case { case: &format!("full-{live}"), ours: values, unit: "ns", peer: None, target: None });
 
-        let [bare, peers, full] = ["placer", "peer", "full"].map(|what| instructions(what, live));
-        let (bare, peers, full) = (bare?, peers?, full?);
-        let mut count = |case: &str, value: f64, peer: (&str, f64), target, most: f64| {
-            if value > most {
-                crossed.push(format!("{case}: {value:.0}, at most {most:.0}"));
-            }
-            let peer = Some((peer.0, vec![peer.1]));
-            run.report(Case { case, ours: vec![value], unit: "instructions", peer, target: Some(target) });
+        let [placer, peer, full] = ["placer", "peer", "full"].map(|what| instructions(what, live));
+        let (placer, peer, full) = (placer?, peer?, full?);
+        let mut count = |what: &str, value: f64, peer: (&str, f64), target| {
+            let (case, peer) = (format!("{what}-{live}-instructions"), Some((peer.0, vec![peer.1])));
+            run.report(Case { case: &case, ours: vec![value], unit: "instructions", peer, target: Some(target) });
         };
-        count(&format!("placer-{live}-instructions"), bare, (PEER, peers), Target::Value(MOST), MOST);
-        let (case, placer) = (format!("full-{live}-instructions"), ("the bare placer", bare));
-        count(&case, full, placer, Target::Ratio(FULL), FULL * bare);
-        counts.push(bare);
+        count("placer", placer, (PEER, peer), Target::Value(MOST));
+        count("full", full, ("the bare placer", placer), Target::Ratio(FULL));
+        counts.push(Count { live, placer, full });
     }
-    let (fewest, most) = counts.iter().fold((f64::MAX, 0.0f64), |(few, many), n| (few.min(*n), many.max(*n)));
+    match crossed(&counts).as_slice() {
+        [] => Ok(()),
+        crossed => Err(crossed.join("; ").into()),
+    }
+}
+
+/// The instructions of a pair.
+#[derive(Clone, Copy)]
+struct Count {
+    live: usize,
+    placer: f64,
+    full: f64,
+}
+
+/// The bounds that are crossed, each with the value and the limit.
+fn crossed(counts: &[Count]) -> Vec<String> {
+    let mut crossed = Vec::new();
+    for Count { live, placer, full } in counts.iter().copied() {
+        if placer > MOST {
+            crossed.push(format!("placer-{live}-instructions: {placer:.0}, at most {MOST}"));
+        }
+        // Not of what the placer takes, or a faster placer would cross it.
+        let most = FULL * MOST;
+        if full > most {
+            crossed.push(format!("full-{live}-instructions: {full:.0}, at most {most}"));
+        }
+    }
+    let placers = || counts.iter().map(|count| count.placer);
+    let (fewest, most) = (placers().fold(f64::MAX, f64::min), placers().fold(0.0, f64::max));
     if most > FLAT * fewest {
-        crossed.push(format!("placer: {fewest:.0} to {most:.0}, at most {FLAT} times the fewest"));
+        crossed.push(format!("placer: {fewest:.0} to {most:.0} instructions, at most {FLAT} times the fewest"));
     }
-    if crossed.is_empty() { Ok(()) } else { Err(crossed.join("; ").into()) }
+    crossed
 }
 
 fn instructions(what: &str, live: usize) -> Result<f64, Box<dyn Error>> {
@@ -273,4 +296,22 @@ pub fn counted(case: &str, count: usize) -> Option<Result<(), Box<dyn Error>>> {
         _ => return None,
     }
     Some(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(live: usize, placer: f64, full: f64) -> Count {
+        Count { live, placer, full }
+    }
+
+    #[test]
+    fn a_count_above_its_bound_is_named_with_the_value_and_the_limit() {
+        assert_eq!(crossed(&[count(16, 340.0, 850.0), count(256, 310.0, 700.0)]), [""; 0]);
+        assert_eq!(crossed(&[count(16, 341.0, 700.0)]), ["placer-16-instructions: 341, at most 340"]);
+        assert_eq!(crossed(&[count(16, 300.0, 851.0)]), ["full-16-instructions: 851, at most 850"]);
+        let steep = crossed(&[count(16, 300.0, 600.0), count(256, 331.0, 600.0)]);
+        assert_eq!(steep, ["placer: 300 to 331 instructions, at most 1.1 times the fewest"]);
+    }
 }
