@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_ends_makes_room_for_what_begins_at_the_same_time() {
-        let lifetimes = lifetimes::parse("lower,upper,size\n0,5,2048\n5,9,2048\n2,9,1").unwrap();
+        let lifetimes = lifetimes::parse("lower,upper,size\n0,5,2048\n5,9,2048\n2,9,1024").unwrap();
         let program = Program::of_lifetimes(&lifetimes);
         assert_eq!((program.replay(BestFit::default()).0, program.replay(ours()).0), (0.0, 0.0));
     }
