@@ -46,9 +46,9 @@ impl General {
         Some(self.take(node, units))
     }
 
-    /// A free block that `stream` may have at once, if there is any: in its own lane or of what is anyone's however long the list, or
-    /// one whose frontier the stream has waited for. Takes time with the number of freed blocks whose last use is unfinished, and
-    /// is asked only where a driver call or a refusal would follow.
+    /// A free block that `stream` may have at once, if there is any: in its own lane or of what is anyone's however long the list, one
+    /// whose frontier the stream has waited for, or several of these next to each other. Takes time with the number of freed blocks
+    /// whose last use is unfinished, and is asked only where a driver call or a refusal would follow.
     pub(crate) fn reuse_any(
         &mut self,
         units: u32,
@@ -66,8 +66,63 @@ impl General {
                     .find(|(_, frontier)| frontier.is_free_for(stream, timeline))
                     .map(|(node, _)| node)
             })
-        })?;
+        });
+        let node = node.or_else(|| self.gather(units, stream, timeline))?;
         Some(self.take(node, units))
+    }
+
+    /// Merges blocks that lie next to each other in different lanes, each free for `stream`, if together they have so much: the block
+    /// they become, in the stream's lane.
+    fn gather(&mut self, units: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> Option<u32> {
+        let own = self.lanes.find(stream);
+        let apart: Vec<u32> = self.run(units, own, stream, timeline)?;
+        let lane = self.lanes.of(stream);
+        self.placer.ensure_lane(lane);
+        let mut merged = None;
+        for node in apart {
+            let from = self.placer.lane(node);
+            let frontier = if from == ANYONE { Frontier::new() } else { self.lanes.remove(from, node) };
+            let (became, absorbed) = self.placer.move_to(node, lane);
+            self.join_lane(lane, node, became, absorbed, frontier);
+            merged = Some(became);
+        }
+        merged.filter(|node| self.placer.size(*node) >= units)
+    }
+
+    /// Of the first blocks next to each other that `stream` may have and that together have so much: those not in its `own` lane.
+    fn run(
+        &self,
+        units: u32,
+        own: Option<u32>,
+        stream: StreamId,
+        timeline: &(impl Timeline + ?Sized),
+    ) -> Option<Vec<u32>> {
+        let may_have = |node: &u32| match self.placer.lane(*node) {
+            ANYONE => true,
+            lane if Some(lane) == own => true,
+            _ => self.placer.is_free(*node) && self.lanes.frontier(*node).is_free_for(stream, timeline),
+        };
+        let before = |node: u32| self.placer.before(node).filter(may_have);
+        let waiting = self.lanes.active().iter().flat_map(|lane| self.lanes.blocks(*lane)).map(|(node, _)| node);
+        waiting.filter(may_have).find_map(|node| {
+            // Each run once: what is anyone's has no such neighbour, so it begins at most one before the first that waits.
+            let first = before(node).unwrap_or(node);
+            if first != node && (self.placer.lane(first) != ANYONE || before(first).is_some()) {
+                return None;
+            }
+            let mut sum = 0u64;
+            let mut apart = Vec::new();
+            for at in core::iter::successors(Some(first), |at| self.placer.after(*at)).take_while(may_have) {
+                sum += u64::from(self.placer.size(at));
+                if Some(self.placer.lane(at)) != own {
+                    apart.push(at);
+                }
+                if sum >= u64::from(units) {
+                    return Some(apart);
+                }
+            }
+            None
+        })
     }
 
     #[inline]
@@ -98,6 +153,12 @@ impl General {
         let lane = self.lanes.choose(&frontier, timeline);
         self.placer.ensure_lane(lane);
         let (became, absorbed) = self.placer.put(node, lane);
+        self.join_lane(lane, node, became, absorbed, frontier);
+    }
+
+    /// A block came into a lane, where it became and absorbed what the placer says.
+    #[inline(always)]
+    fn join_lane(&mut self, lane: u32, node: u32, became: u32, absorbed: u32, mut frontier: Frontier) {
         for part in [absorbed, if became == node { NONE } else { became }] {
             if part != NONE {
                 frontier.join(&self.lanes.remove(lane, part));
