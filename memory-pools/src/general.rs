@@ -1,5 +1,6 @@
 //! Pools of any sizes: blocks placed inside pages where they fit, reused across streams.
 
+use crate::held::Held;
 use crate::lanes::Lanes;
 use crate::placer::{ANYONE, APART, NONE, Placer, SegregatedFit, SpanKey};
 use alloc::collections::VecDeque;
@@ -15,7 +16,9 @@ const MERGES: usize = 2;
 pub(crate) struct General {
     placer: SegregatedFit,
     lanes: Lanes,
-    spans: Vec<(u32, SpanKey)>,
+    spans: Held<SpanKey>,
+    /// The fewest units a page of it ever had.
+    smallest: u32,
     /// Whose turn it is to be looked at, in `spans`.
     turn: usize,
 }
@@ -30,7 +33,7 @@ pub(crate) struct Found {
 
 impl General {
     pub(crate) fn new() -> Self {
-        Self { placer: SegregatedFit::new(), lanes: Lanes::new(), spans: Vec::new(), turn: 0 }
+        Self { placer: SegregatedFit::new(), lanes: Lanes::new(), spans: Held::new(), smallest: u32::MAX, turn: 0 }
     }
 
     /// A free block that `stream` may have at once, in constant time: the tighter fit of the stream's own lane and of what is anyone's.
@@ -137,9 +140,11 @@ impl General {
 
     /// Places a block in a page that was just taken from the driver. `None` never happens for a page as large as the block.
     pub(crate) fn grow(&mut self, page: u32, page_units: u32, units: u32) -> Option<Found> {
-        self.spans.push((page, self.placer.add_span(page, page_units)));
-        let block = self.spans.last().and_then(|(_, span)| self.placer.blocks(span).next())?;
-        Some(self.take(block.0, units))
+        let span = self.placer.add_span(page, page_units);
+        let block = self.placer.blocks(&span).next();
+        self.spans.push(page, span);
+        self.smallest = self.smallest.min(page_units);
+        Some(self.take(block?.0, units))
     }
 
     /// Frees a block whose last uses are `frontier`.
@@ -195,16 +200,18 @@ impl General {
         self.lanes.retire_empty();
     }
 
-    /// Takes out one page that is free as a whole; its index in the table of pages.
-    pub(crate) fn take_free_page(&mut self) -> Option<u32> {
-        let position = self.spans.iter().rposition(|(_, span)| self.placer.is_span_free(span))?;
+    /// Takes out one page that is free as a whole, of those before the position `from`, which moves on; its index in the table of pages.
+    pub(crate) fn take_free_page(&mut self, from: &mut Option<usize>) -> Option<u32> {
+        if !self.placer.may_hold(ANYONE, self.smallest) {
+            return None;
+        }
+        let position = self.spans.last_before(from, |span| self.placer.is_span_free(span))?;
         self.take_page_at(position)
     }
 
-    /// Takes out this page, if it is free as a whole. Takes time with the number of pages.
+    /// Takes out this page, if it is free as a whole.
     pub(crate) fn take_page_if_free(&mut self, page: u32) -> Option<u32> {
-        let position = self.spans.iter().position(|(of, _)| *of == page)?;
-        self.take_page_at(position)
+        self.take_page_at(self.spans.position(page)?)
     }
 
     /// Merges a bounded number of blocks and looks at one page, at each in turn: takes it out, if it is free as a whole.
@@ -215,14 +222,14 @@ impl General {
     }
 
     fn take_page_at(&mut self, position: usize) -> Option<u32> {
-        if !self.placer.is_span_free(&self.spans.get(position)?.1) {
+        if !self.placer.is_span_free(self.spans.at(position)?) {
             return None;
         }
-        let (page, span) = self.spans.swap_remove(position);
+        let (page, span) = self.spans.take(position)?;
         match self.placer.remove_span(span) {
             Ok(()) => Some(page),
             Err(span) => {
-                self.spans.push((page, span));
+                self.spans.push(page, span);
                 None
             }
         }
@@ -233,7 +240,7 @@ impl General {
         let mut best: Option<(u64, Frontier)> = None;
         // Blocks next to each other that are all free, and as few of the latest as hold the size.
         let mut window: VecDeque<(u32, u32)> = VecDeque::new();
-        for (_, span) in &self.spans {
+        for (_, span) in self.spans.iter() {
             let mut sum = 0;
             window.clear();
             for (node, size, free) in self.placer.blocks(span) {
@@ -267,7 +274,7 @@ impl General {
 
     /// The pages in which nothing is in use: their units, and what is to be done before they are free as a whole.
     pub(crate) fn emptying(&self, mut each: impl FnMut(u64, Frontier)) {
-        for (_, span) in &self.spans {
+        for (_, span) in self.spans.iter() {
             if self.placer.blocks(span).all(|(_, _, free)| free) {
                 let (mut units, mut frontier) = (0, Frontier::new());
                 for (node, size, _) in self.placer.blocks(span) {

@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::{OutOfMemory, Rung};
+use trunnion_runtime_core::report::PoolKind;
 use trunnion_runtime_core::timeline::{Frontier, Timeline};
 
 /// Why there is no new page.
@@ -114,7 +115,7 @@ impl<S: Storage> MemoryPools<S> {
         }
         let share = self.config.share(storage.max_page());
         let preferred = self.table[pool].next_page(taken, share);
-        if !self.table[pool].is_whole() {
+        if self.table[pool].kind != PoolKind::Slabs && !self.table[pool].is_whole() {
             // What is free as a whole is too small, or it would serve: requests that get larger and larger leave nothing behind.
             self.return_free(storage, pool, preferred, timeline);
         }
@@ -268,7 +269,7 @@ impl<S: Storage> MemoryPools<S> {
         enough: u64,
         timeline: &(impl Timeline + ?Sized),
     ) -> u64 {
-        let (mut returned, mut from) = (0, 0);
+        let (mut returned, mut from) = (0, None);
         while returned < enough
             && let Some(page) = self.table[pool].take_free_page(&mut from, timeline)
         {

@@ -242,6 +242,11 @@ impl SegregatedFit {
         None
     }
 
+    /// False where no block of the lane holds `size`. Constant time; true where one of the size's class is shorter, too.
+    pub(crate) fn may_hold(&self, lane: u32, size: u32) -> bool {
+        self.lists(lane).last_class().is_some_and(|class| class >= class_of(size))
+    }
+
     /// The largest free block of the lane.
     pub(crate) fn largest(&self, lane: u32) -> u32 {
         let Some(class) = self.lists(lane).last_class() else { return 0 };

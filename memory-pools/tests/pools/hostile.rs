@@ -323,7 +323,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(5000))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
     fn whatever_goes_wrong_memory_is_never_given_out_too_early_nor_lost(
