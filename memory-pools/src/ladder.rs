@@ -40,6 +40,10 @@ impl<S: Storage> MemoryPools<S> {
         let mut tried = alloc::vec![Rung::Reuse];
         tried.extend(merges.then_some(Rung::Merge));
         let taken = self.table[pool].taken(padded, storage);
+        if taken > storage.max_page() {
+            // The driver is not asked for a slot that no page could hold.
+            return self.climb(storage, request, Table::DEDICATED, padded, timeline);
+        }
         let refusal = match self.take_page(storage, pool, taken, &mut tried, timeline) {
             Ok((page, size)) => {
                 let (size, units) = (self.to_units(size), self.to_units(taken));

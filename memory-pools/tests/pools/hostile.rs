@@ -4,7 +4,7 @@
 use crate::double::*;
 use proptest::prelude::*;
 use std::collections::HashSet;
-use trunnion_memory_pools::{PoolsConfig, Pressure};
+use trunnion_memory_pools::{MemoryPools, PoolsConfig, Pressure, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
 use trunnion_runtime_core::pool_layout::{PageSizes, Placement, PoolDescription, PoolLayout};
@@ -352,4 +352,103 @@ fn a_frontier_of_many_streams_is_rounded_up_and_not_forgotten() {
     model.rig.device.finish_frontier(&until);
     model.reserve(stream(1), 60_000, AllocationMode::Auto);
     assert_eq!(model.live[1].from, 0, "and all of it is free then");
+}
+
+/// A driver that never says no.
+struct Boundless;
+
+impl Storage for Boundless {
+    type Page = u64;
+
+    fn allocate(&mut self, size: u64, _: PoolKind) -> Result<u64, StorageError> {
+        Ok(size)
+    }
+
+    fn release(&mut self, _: u64) {}
+
+    fn alignment(&self) -> u64 {
+        1
+    }
+
+    fn max_page(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// Sizes around every power of two, at alignments from 1 to the largest there is.
+#[test]
+fn sizes_up_to_the_last_number_are_placed_or_refused_and_never_counted_wrong() {
+    let sizes: Vec<u64> = (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 1]).collect();
+    let sizes = [sizes, vec![u64::MAX - 4096, u64::MAX - 1, u64::MAX]].concat();
+    for (which, alignment) in [(0, 1), (1, 1), (2, 1), (0, 256), (3, 256), (2, 1 << 31), (3, u64::MAX)] {
+        let vast = PageSizes::growing(8 << 30, u64::MAX, 1000);
+        let layout = match which {
+            0 => PoolLayout::new(vec![PoolDescription::new("fit", Placement::Fit, vast)]).unwrap(),
+            1 => PoolLayout::new(vec![PoolDescription::new("linear", Placement::Linear, vast)]).unwrap(),
+            2 => PoolLayout::new(vec![PoolDescription::slabs("slabs", 1 << 30, vast)]).unwrap(),
+            _ => PoolLayout::exclusive(),
+        };
+        let mut pools = MemoryPools::<Boundless>::new(PoolsConfig { layout, alignment, ..PoolsConfig::default() });
+        let device = Device::default();
+        let mut live: Vec<(u64, u64, u64, u64)> = Vec::new();
+        let mut index = 0;
+        for size in sizes.iter().chain(sizes.iter().rev()) {
+            for mode in [AllocationMode::Auto, AllocationMode::Dedicated, AllocationMode::Persistent] {
+                index += 1;
+                let memory = MemoryId { index, generation: 0 };
+                let request = Request { memory, size: *size, stream: stream(1), mode };
+                match pools.reserve(&mut Boundless, &request, &device) {
+                    Ok(()) => {}
+                    Err(Pressure::TooLarge { requested, .. }) => {
+                        assert!(requested == *size && requested > u64::MAX - alignment.clamp(1, 1 << 31));
+                        continue;
+                    }
+                    Err(Pressure::Exhausted(numbers)) => {
+                        assert!(numbers.reserved.checked_add(*size).is_none_or(|sum| sum > u64::MAX - (1 << 32)));
+                        continue;
+                    }
+                    Err(other) => panic!("{size} bytes at {alignment}: {other}"),
+                }
+                let place = pools.place(memory).unwrap();
+                assert!(place.offset.checked_add(*size).is_some_and(|end| end <= *place.page));
+                let (page, from, to) = (u64::from(place.page_id.index), place.offset, place.offset + size);
+                assert!(live.iter().all(|other| other.0 != page || other.2 <= from || to <= other.1), "{request:?}");
+                live.push((page, from, to, u64::from(index)));
+            }
+            let usage = pools.usage();
+            assert!(usage.live + usage.padding <= usage.reserved);
+            // Now and then half of it goes, so that there is room to count on.
+            if live.len() > 40 {
+                for gone in live.split_off(20) {
+                    let memory = MemoryId { index: gone.3 as u32, generation: 0 };
+                    assert!(pools.free(&mut Boundless, memory, Frontier::new(), &device));
+                }
+            }
+        }
+        pools.drain(&mut Boundless);
+        assert_eq!(pools.usage(), Default::default());
+    }
+}
+
+#[test]
+fn blocks_next_to_each_other_that_a_stream_may_have_serve_it_together() {
+    let half = 512 * KIB;
+    for (finish, wait) in [(true, false), (false, true)] {
+        let mut rig = Rig::with(PoolsConfig { layout: pages(MIB, MIB), budget: Some(MIB), ..PoolsConfig::default() });
+        // A page of a small pool would be an eighth of the budget.
+        let whole = rig.reserve(MIB, stream(1));
+        rig.free(whole, &[]);
+        let (one, other) = (rig.reserve(half, stream(1)), rig.reserve(half, stream(2)));
+        let uses = [rig.device.issue(stream(1)), rig.device.issue(stream(2))];
+        rig.free(one, &uses[..1]);
+        rig.free(other, &uses[1..]);
+        if finish {
+            rig.device.finish(stream(2), uses[1].seq);
+        }
+        if wait {
+            rig.device.wait(stream(1), uses[1]);
+        }
+        let both = rig.reserve(MIB, stream(1));
+        assert_eq!(rig.place(both).1, 0, "one half is the stream's own, the other done or waited for");
+    }
 }
