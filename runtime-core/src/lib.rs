@@ -15,6 +15,7 @@ pub mod id;
 pub mod layout;
 pub mod pool_layout;
 pub mod report;
+pub mod sink;
 pub mod sync;
 pub mod timeline;
 

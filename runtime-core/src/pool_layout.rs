@@ -270,6 +270,7 @@ impl fmt::Display for Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     fn pool(name: &str) -> PoolDescription {
         PoolDescription::new(name, Placement::Fit, PageSizes::growing(MIB, 8 * MIB, 10))

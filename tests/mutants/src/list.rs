@@ -106,6 +106,9 @@ mutants! {
     layout_ignored LayoutIgnored Plain ["M16::a_layout_governs_what_is_allocated_from_then_on"];
     retired_hidden RetiredHidden Plain ["M16::pages_of_the_layout_before_retire_as_they_empty"];
     report_off ReportOff Plain ["M15::the_sums_agree_whatever_was_allocated"];
+    frees_unrecorded FreesUnrecorded Plain ["M19::every_request_and_free_is_recorded_in_order"];
+    snapshot_lost SnapshotLost Plain ["M19::a_snapshot_has_the_usage_of_its_place"];
+    recording_fault_hidden RecordingFaultHidden Plain ["M19::a_sink_that_fails_ends_the_recording_and_disturbs_nobody"];
 
     // ---- bytes
     offset_ignored OffsetIgnored Plain ["L5::a_slice_is_what_the_kernel_sees"];
