@@ -9,11 +9,12 @@ use crate::pool::{Keeping, Placing};
 use crate::pressure::Pressure;
 use crate::storage::Storage;
 use crate::streams::Streams;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
-use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
+use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, PoolKind, ReportScope};
 use trunnion_runtime_core::timeline::{Frontier, Timeline};
 
 /// How many pages of layouts that were replaced are looked at together.
@@ -341,7 +342,21 @@ impl<S: Storage> MemoryPools<S> {
         let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.page != NONE);
         live.map(|(slot, index)| {
             let memory = MemoryId { index, generation: slot.generation };
-            (memory, slot.size, self.streams.owner(slot.owner), KINDS[usize::from(slot.pool)])
+            (memory, slot.size, self.streams.owner(slot.owner), self.table.pools[usize::from(slot.pool)].kind)
+        })
+    }
+
+    /// The bytes behind an allocation that nobody else can have; 0 when `memory` holds nothing.
+    pub(crate) fn padding(&self, memory: MemoryId) -> u64 {
+        let slot = self.slots.get(memory.index as usize);
+        slot.filter(|slot| slot.generation == memory.generation && slot.page != NONE).map_or(0, |slot| slot.padding.into())
+    }
+
+    /// The pages that are taken: each with its bytes, and the name and the kind of its pool.
+    pub(crate) fn taken_pages(&self) -> impl Iterator<Item = (&S::Page, u64, String, PoolKind)> {
+        self.pages.iter().map(|(page, size, pool)| {
+            let pool = &self.table.pools[usize::from(pool)];
+            (page, size, pool.name(), pool.kind)
         })
     }
 

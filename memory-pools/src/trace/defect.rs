@@ -103,6 +103,20 @@ pub enum Defect {
         /// What.
         what: &'static str,
     },
+    /// Something that belongs to another line stands before it.
+    #[error("`{what}` stands before `{before}`")]
+    Early {
+        /// What.
+        what: &'static str,
+        /// Behind which it belongs.
+        before: &'static str,
+    },
+    /// The pools up to this line are no layout.
+    #[error("{why}")]
+    Layout {
+        /// The pool, the value and the limit.
+        why: String,
+    },
     /// A lifetime that does not end after it began.
     #[error("the lifetime of `{id}` is from {lower} to {upper}; it must end after it began")]
     Lifetime {

@@ -1,7 +1,6 @@
 //! The device that stands in for the one a trace was recorded on: pages that are nothing but a size, and what was done by when.
 
 use crate::storage::{Storage, StorageError};
-use alloc::collections::BTreeMap;
 use hashbrown::HashMap;
 use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::report::PoolKind;
@@ -12,8 +11,6 @@ const CAPACITY: u64 = 1 << 60;
 
 /// Memory without bytes.
 pub(super) struct Imagined {
-    /// What is taken, by the number of the page.
-    pages: BTreeMap<u64, Page>,
     bytes: u64,
     alignment: u64,
     max_page: u64,
@@ -22,10 +19,10 @@ pub(super) struct Imagined {
 }
 
 /// A page that is taken.
-#[derive(Clone, Copy)]
 pub(super) struct Page {
-    pub(super) size: u64,
-    pub(super) kind: PoolKind,
+    /// How many were taken before it.
+    pub(super) number: u64,
+    size: u64,
 }
 
 impl Imagined {
@@ -33,20 +30,14 @@ impl Imagined {
     pub(super) fn new(alignment: u64, max_allocation: u64) -> Self {
         let most = max_allocation.min(CAPACITY);
         let max_page = most.checked_next_multiple_of(alignment).unwrap_or(most);
-        Self { pages: BTreeMap::new(), bytes: 0, alignment, max_page, taken: 0, returned: 0 }
-    }
-
-    /// The pages that are taken, those taken first before the others.
-    pub(super) fn pages(&self) -> impl Iterator<Item = (u64, Page)> {
-        self.pages.iter().map(|(number, page)| (*number, *page))
+        Self { bytes: 0, alignment, max_page, taken: 0, returned: 0 }
     }
 }
 
 impl Storage for Imagined {
-    /// The page's number: how many were taken before it.
-    type Page = u64;
+    type Page = Page;
 
-    fn allocate(&mut self, size: u64, kind: PoolKind) -> Result<u64, StorageError> {
+    fn allocate(&mut self, size: u64, _: PoolKind) -> Result<Page, StorageError> {
         if size > CAPACITY - self.bytes {
             let message = alloc::format!("{CAPACITY} bytes are all that a replay has");
             return Err(StorageError { message, out_of_memory: true });
@@ -54,15 +45,12 @@ impl Storage for Imagined {
         let number = self.taken;
         self.taken += 1;
         self.bytes += size;
-        self.pages.insert(number, Page { size, kind });
-        Ok(number)
+        Ok(Page { number, size })
     }
 
-    fn release(&mut self, number: u64) {
-        if let Some(page) = self.pages.remove(&number) {
-            self.bytes -= page.size;
-            self.returned += 1;
-        }
+    fn release(&mut self, page: Page) {
+        self.bytes -= page.size;
+        self.returned += 1;
     }
 
     fn alignment(&self) -> u64 {

@@ -1,8 +1,9 @@
 //! What lies where in the pages of pools.
 
-use super::imagined::Imagined;
+use super::imagined::{Imagined, Page};
 use super::replay::Held;
 use crate::pools::MemoryPools;
+use alloc::string::String;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
 use trunnion_runtime_core::id::StreamId;
@@ -22,7 +23,9 @@ pub struct MemoryMap {
 pub struct MappedPage {
     /// How many pages were taken before it.
     pub number: u64,
-    /// The pool it was taken for.
+    /// The pool it was taken for, as reports call it.
+    pub pool: String,
+    /// What that pool serves.
     pub kind: PoolKind,
     /// Its bytes.
     pub size: u64,
@@ -52,27 +55,29 @@ impl MappedPage {
         self.blocks.iter().map(|block| block.size).sum()
     }
 
-    /// The bytes that are free.
+    /// The bytes that are free: of a page that is filled from its begin, also those between live blocks.
     pub fn free(&self) -> u64 {
         self.size - self.blocks.iter().map(|block| block.size + block.padding).sum::<u64>()
     }
 }
 
 impl MemoryMap {
-    pub(super) fn of(pools: &MemoryPools<Imagined>, storage: &Imagined, requests: &[Held]) -> Self {
-        let mut pages: Vec<_> = storage
-            .pages()
-            .map(|(number, page)| MappedPage { number, kind: page.kind, size: page.size, blocks: Vec::new() })
-            .collect();
+    pub(super) fn of(pools: &MemoryPools<Imagined>, requests: &[Held]) -> Self {
+        let mapped = |(page, size, pool, kind): (&Page, u64, String, PoolKind)| MappedPage {
+            number: page.number,
+            pool,
+            kind,
+            size,
+            blocks: Vec::new(),
+        };
+        let mut pages: Vec<_> = pools.taken_pages().map(mapped).collect();
+        pages.sort_unstable_by_key(|page| page.number);
         let places: HashMap<u64, usize> = pages.iter().enumerate().map(|(i, page)| (page.number, i)).collect();
         for (held, request) in requests.iter().zip(0..) {
-            let Some(place) = held.memory.and_then(|memory| pools.place(memory)) else { continue };
-            let Some(page) = places.get(place.page).map(|i| &mut pages[*i]) else { continue };
-            let padded = pools.config().padded(place.size).unwrap_or(place.size);
-            // Of a page that is one allocation, all of it is taken.
-            let padded = padded.min(page.size - place.offset);
-            let (offset, size) = (place.offset, place.size);
-            let padding = padded - size.min(padded);
+            let Some(memory) = held.memory else { continue };
+            let Some(place) = pools.place(memory) else { continue };
+            let Some(page) = places.get(&place.page.number).map(|i| &mut pages[*i]) else { continue };
+            let (offset, size, padding) = (place.offset, place.size, pools.padding(memory));
             page.blocks.push(MappedBlock { offset, size, padding, request, stream: held.stream });
         }
         pages.iter_mut().for_each(|page| page.blocks.sort_unstable_by_key(|block| block.offset));

@@ -7,10 +7,11 @@
 //! ```
 //! use trunnion_memory_pools::PoolsConfig;
 //! use trunnion_memory_pools::trace::{Trace, replay};
+//! use trunnion_runtime_core::pool_layout::PoolLayout;
 //! let trace = Trace::parse("trunnion-memory-trace 1\nalloc 0 1000 s1 auto\nalloc 1 3000 s1 auto\nfree 0\nend 3\n")?;
-//! let report = replay(&trace, &PoolsConfig { page_size_min: 4096, ..PoolsConfig::default() });
+//! let report = replay(&trace, &PoolsConfig { layout: PoolLayout::fixed(4096)?, ..PoolsConfig::default() });
 //! assert_eq!((report.peak_live, report.peak_reserved), (4000, 4096));
-//! # Ok::<(), trunnion_memory_pools::trace::ParseError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! | file | job |

@@ -9,6 +9,9 @@ use crate::policy::PoolsConfig;
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::str::FromStr;
+use trunnion_runtime_core::error::Error;
+use trunnion_runtime_core::pool_layout::{PageSizes, PoolDescription, PoolLayout};
 use trunnion_runtime_core::report::MemoryUsage;
 use trunnion_runtime_core::timeline::Frontier;
 
@@ -68,6 +71,8 @@ impl Trace {
 #[derive(Default)]
 struct Parser {
     trace: Trace,
+    /// The pools of its layout.
+    layout: Vec<PoolDescription>,
     /// By request, whether it was not freed yet.
     held: Vec<bool>,
     line: usize,
@@ -92,6 +97,7 @@ impl Parser {
         let event = match words.next("word")? {
             "config" => return self.config_line(&mut words),
             "pools" => return self.pools_line(&mut words),
+            "pool" => return self.pool_line(&mut words),
             "end" => return self.end_line(&mut words),
             "alloc" => self.request(&mut words, false)?,
             "fail" => self.request(&mut words, true)?,
@@ -105,7 +111,7 @@ impl Parser {
             "snapshot" => snapshot(&mut words)?,
             "mark" => Event::Mark(words.quoted("the text of the mark")?),
             other => {
-                let valid = "config, pools, alloc, fail, free, done, order, cleanup, snapshot, mark, end, #";
+                let valid = "config, pools, pool, alloc, fail, free, done, order, cleanup, snapshot, mark, end, #";
                 return Err(unknown("line", other, valid));
             }
         };
@@ -137,16 +143,33 @@ impl Parser {
         }
         let mut pools = PoolsConfig {
             alignment: keyed(words, "the alignment", "alignment:")?,
-            page_size_min: keyed(words, "the smallest page", "page_size_min:")?,
-            page_size_max: keyed(words, "the largest page", "page_size_max:")?,
             max_allocation: keyed(words, "the largest allocation", "max_allocation:")?,
-            budget: None,
+            ..PoolsConfig::default()
         };
         if let Some(word) = words.try_next() {
             pools.budget = Some(key("the budget", "budget:", word)?);
         }
         words.end()?;
         self.trace.pools = Some(pools);
+        Ok(())
+    }
+
+    fn pool_line(&mut self, words: &mut Words<'_>) -> Result {
+        self.before_events("pool")?;
+        let Some(pools) = &mut self.trace.pools else { return Err(Defect::Early { what: "pool", before: "pools" }) };
+        let placement = words::placement(words.next("a placement")?)?;
+        let pages = PageSizes {
+            first: keyed(words, "the first page", "first:")?,
+            largest: keyed(words, "the largest page", "largest:")?,
+            growth: keyed(words, "the growth", "growth:")?,
+        };
+        let takes = words.next_if("takes:").map(|word| key("the largest request", "takes:", word)).transpose()?;
+        let name = words.quoted("the pool's name")?;
+        self.layout.push(PoolDescription { name, placement, takes, pages });
+        pools.layout = PoolLayout::new(self.layout.clone()).map_err(|error| match error {
+            Error::InvalidLayout { why } => Defect::Layout { why },
+            other => Defect::Layout { why: other.to_string() },
+        })?;
         Ok(())
     }
 
@@ -235,11 +258,11 @@ pub(super) fn size(word: &str) -> Result<u64> {
 }
 
 /// The number behind the next word's key.
-fn keyed(words: &mut Words<'_>, what: &'static str, name: &'static str) -> Result<u64> {
+fn keyed<T: FromStr>(words: &mut Words<'_>, what: &'static str, name: &'static str) -> Result<T> {
     key(what, name, words.next(what)?)
 }
 
-fn key(what: &'static str, name: &'static str, word: &str) -> Result<u64> {
+fn key<T: FromStr>(what: &'static str, name: &'static str, word: &str) -> Result<T> {
     match word.strip_prefix(name) {
         Some(digits) => number(what, digits),
         None => Err(Defect::Unknown { what: "value here", found: cut(word), valid: name }),

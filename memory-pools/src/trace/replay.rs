@@ -79,7 +79,7 @@ impl<'a> Replay<'a> {
     /// A replay of a trace that has not begun.
     pub fn new(trace: &'a Trace, config: &PoolsConfig) -> Self {
         let pools = MemoryPools::new(config.clone());
-        let PoolsConfig { alignment, max_allocation, .. } = *pools.config();
+        let (alignment, max_allocation) = (pools.config().alignment, pools.config().max_allocation);
         Self {
             events: trace.events.iter(),
             pools,
@@ -181,7 +181,7 @@ impl<'a> Replay<'a> {
 
     /// What lies where now.
     pub fn map(&self) -> MemoryMap {
-        MemoryMap::of(&self.pools, &self.storage, &self.requests)
+        MemoryMap::of(&self.pools, &self.requests)
     }
 }
 

@@ -7,6 +7,7 @@ use core::fmt::Write;
 use core::str::FromStr;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::StreamId;
+use trunnion_runtime_core::pool_layout::Placement;
 use trunnion_runtime_core::timeline::Moment;
 
 pub(super) type Result<T = ()> = core::result::Result<T, Defect>;
@@ -32,6 +33,11 @@ impl<'a> Words<'a> {
         let Some((word, rest)) = rest.split_once(' ') else { return Some(rest) };
         self.rest = Some(rest);
         Some(word)
+    }
+
+    /// The next word, if it begins so.
+    pub(super) fn next_if(&mut self, start: &str) -> Option<&'a str> {
+        if self.rest.is_some_and(|rest| rest.starts_with(start)) { self.try_next() } else { None }
     }
 
     /// What is left, which is a text in quotation marks.
@@ -72,6 +78,28 @@ pub(super) fn moment(word: &str) -> Result<Moment> {
     parts
         .map(|(stream, seq)| Moment { stream, seq })
         .ok_or_else(|| unknown("moment", word, "a stream and a number, as in `s7@12`"))
+}
+
+/// A placement.
+pub(super) fn placement(word: &str) -> Result<Placement> {
+    match word {
+        "fit" => Ok(Placement::Fit),
+        "slabs" => Ok(Placement::Slabs),
+        "linear" => Ok(Placement::Linear),
+        "exclusive" => Ok(Placement::Exclusive),
+        _ => Err(unknown("placement", word, "fit, slabs, linear, exclusive")),
+    }
+}
+
+/// A placement's name. One that came after this version of the text is written as the one that takes whatever comes.
+pub(super) fn placement_name(placement: Placement) -> &'static str {
+    #[allow(unreachable_patterns, reason = "the enum may grow")]
+    match placement {
+        Placement::Slabs => "slabs",
+        Placement::Linear => "linear",
+        Placement::Exclusive => "exclusive",
+        Placement::Fit | _ => "fit",
+    }
 }
 
 /// An allocation mode.

@@ -2,12 +2,13 @@
 
 use super::VERSION;
 use super::event::Event;
-use super::words::{mode_name, push_quoted};
+use super::words::{mode_name, placement_name, push_quoted};
 use crate::policy::PoolsConfig;
 use alloc::string::String;
 use core::fmt::{self, Write};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::StreamId;
+use trunnion_runtime_core::pool_layout::{PageSizes, PoolDescription};
 use trunnion_runtime_core::report::MemoryUsage;
 use trunnion_runtime_core::sink::Sink;
 use trunnion_runtime_core::timeline::{Frontier, Moment};
@@ -84,13 +85,24 @@ impl<K: Sink> Writer<K> {
         });
     }
 
-    /// How the pools are set up.
+    /// How the pools are set up: a line for what they have in common, and a line a pool of the layout.
     pub fn pools(&mut self, pools: &PoolsConfig) {
-        let PoolsConfig { budget, page_size_min, page_size_max, max_allocation, alignment } = *pools;
+        let PoolsConfig { budget, layout, max_allocation, alignment } = pools;
         self.put(|line| {
-            write!(line, "pools alignment:{alignment} page_size_min:{page_size_min} page_size_max:{page_size_max}")?;
-            write!(line, " max_allocation:{max_allocation}")?;
+            write!(line, "pools alignment:{alignment} max_allocation:{max_allocation}")?;
             budget.map_or(Ok(()), |budget| write!(line, " budget:{budget}"))
+        });
+        layout.pools().iter().for_each(|pool| self.pool(pool));
+    }
+
+    fn pool(&mut self, pool: &PoolDescription) {
+        let PageSizes { first, largest, growth } = pool.pages;
+        let placement = placement_name(pool.placement);
+        self.put(|line| {
+            write!(line, "pool {placement} first:{first} largest:{largest} growth:{growth} ")?;
+            pool.takes.map_or(Ok(()), |takes| write!(line, "takes:{takes} "))?;
+            push_quoted(line, &pool.name);
+            Ok(())
         });
     }
 

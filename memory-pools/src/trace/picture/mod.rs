@@ -63,7 +63,7 @@ impl<'a> Picture<'a> {
     /// # Errors
     /// What the writer answers.
     pub fn write(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        let shelves = Shelves::of(self.map);
+        let shelves = Shelves::of(self.map, &self.report.end);
         let height = pages::TOP + pages::height(&shelves) + MARGIN;
         let mut svg = Svg::begin(out, WIDTH, height)?;
         self.head(&mut svg)?;

@@ -53,9 +53,10 @@ pub(super) fn draw(svg: &mut Svg<'_>, shelves: &Shelves<'_>, event: u64) -> fmt:
         return svg.text(MARGIN, y + 10.0, 13.0, Anchor::Start, MUTED, false, "no page is taken");
     }
     for pool in &shelves.pools {
-        svg.text(MARGIN, y + 8.0, 13.0, Anchor::Start, TEXT, true, &format!("{} pool", pool.kind))?;
-        let after = MARGIN + text_width(&format!("{} pool", pool.kind), 14.5);
-        svg.text(after, y + 8.0, 12.0, Anchor::Start, MUTED, false, &told(&pool.pages))?;
+        svg.text(MARGIN, y + 8.0, 13.0, Anchor::Start, TEXT, true, pool.name)?;
+        let after = MARGIN + text_width(pool.name, 14.5) + 10.0;
+        let text = format!("{} pool: {}", pool.kind, told(&pool.pages));
+        svg.text(after, y + 8.0, 12.0, Anchor::Start, MUTED, false, &text)?;
         y += POOL;
         for (page, shelf, x, width) in &pool.placed {
             draw_page(svg, page, [*x, y + *shelf as f64 * SHELF], *width, &streams)?;

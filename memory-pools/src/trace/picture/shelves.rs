@@ -3,7 +3,7 @@
 use super::{MARGIN, WIDTH};
 use crate::trace::map::{MappedPage, MemoryMap};
 use alloc::vec::Vec;
-use trunnion_runtime_core::report::PoolKind;
+use trunnion_runtime_core::report::{MemoryReport, PoolKind};
 
 /// What is between pages, and the least a page is wide.
 const GAP: f64 = 5.0;
@@ -19,6 +19,7 @@ pub(super) struct Shelves<'a> {
 
 /// A pool's pages.
 pub(super) struct Pool<'a> {
+    pub(super) name: &'a str,
     pub(super) kind: PoolKind,
     /// All of them.
     pub(super) pages: Vec<&'a MappedPage>,
@@ -28,18 +29,20 @@ pub(super) struct Pool<'a> {
 }
 
 impl<'a> Shelves<'a> {
-    pub(super) fn of(map: &'a MemoryMap) -> Self {
+    /// The pools in the order of the report, whichever took a page first.
+    pub(super) fn of(map: &'a MemoryMap, report: &MemoryReport) -> Self {
         let mut pools: Vec<Pool<'_>> = Vec::new();
         for page in &map.pages {
-            match pools.iter_mut().find(|pool| pool.kind == page.kind) {
+            match pools.iter_mut().find(|pool| pool.name == page.pool) {
                 Some(pool) => pool.pages.push(page),
                 None => {
-                    pools.push(Pool { kind: page.kind, pages: alloc::vec![page], placed: Vec::new(), shelves: 0 });
+                    let (name, kind, pages) = (&*page.pool, page.kind, alloc::vec![page]);
+                    pools.push(Pool { name, kind, pages, placed: Vec::new(), shelves: 0 });
                 }
             }
         }
-        // The pools in one order, whichever took a page first.
-        pools.sort_by_key(|pool| pool.kind != PoolKind::General);
+        let place = |name: &str| report.pools.iter().position(|known| known.name == name).unwrap_or(usize::MAX);
+        pools.sort_by_key(|pool| place(pool.name));
         let largest = map.pages.iter().map(|page| page.size).max().unwrap_or(1).max(1);
         let mut left = SHELVES;
         for pool in &mut pools {
