@@ -349,7 +349,8 @@ impl<S: Storage> MemoryPools<S> {
     /// The bytes behind an allocation that nobody else can have; 0 when `memory` holds nothing.
     pub(crate) fn padding(&self, memory: MemoryId) -> u64 {
         let slot = self.slots.get(memory.index as usize);
-        slot.filter(|slot| slot.generation == memory.generation && slot.page != NONE).map_or(0, |slot| slot.padding.into())
+        slot.filter(|slot| slot.generation == memory.generation && slot.page != NONE)
+            .map_or(0, |slot| slot.padding.into())
     }
 
     /// The pages that are taken: each with its bytes, and the name and the kind of its pool.

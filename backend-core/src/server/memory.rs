@@ -213,7 +213,11 @@ impl<D: Driver> MemoryServer for DriverServer<D> {
         self.collect();
         self.settle();
         let ended = self.ended.clone().map_or(Ok(()), Err);
-        Some(ended.and_then(|()| self.pools.install(&mut self.hardware, layout, &self.timeline)))
+        let installed = ended.and_then(|()| self.pools.install(&mut self.hardware, layout, &self.timeline));
+        if installed.is_ok() && self.recording.is_on() {
+            self.record_layout(layout);
+        }
+        Some(installed)
     }
 
     fn recording(&mut self) -> Option<&mut dyn RecordingServer> {

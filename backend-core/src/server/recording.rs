@@ -3,11 +3,13 @@
 use super::DriverServer;
 use crate::driver::Driver;
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::ToString;
 use trunnion_memory_pools::Request;
 use trunnion_memory_pools::trace::Recorder;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::id::MemoryId;
+use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::server::{MemoryRecording, RecordingServer};
 use trunnion_runtime_core::sink::Sink;
 use trunnion_runtime_core::timeline::Frontier;
@@ -77,6 +79,12 @@ impl<D: Driver> DriverServer<D> {
     pub(super) fn record_free(&mut self, memory: MemoryId, frontier: &Frontier) {
         let timeline = &self.timeline;
         self.recording.tell(|recorder| recorder.freed(memory, frontier, timeline));
+    }
+
+    /// Another layout was installed. A replay has one throughout, so it is something to be seen and no more.
+    #[cold]
+    pub(super) fn record_layout(&mut self, layout: &PoolLayout) {
+        self.recording.tell(|recorder| recorder.mark(&format!("pools from here on: {layout}")));
     }
 
     /// Free pages were given back.

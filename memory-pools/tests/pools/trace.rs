@@ -6,6 +6,7 @@ use trunnion_memory_pools::trace::{Event, Recorder, Sink, Trace, replay};
 use trunnion_memory_pools::{PoolsConfig, Pressure, Request};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::MemoryId;
+use trunnion_runtime_core::pool_layout::{PageSizes, Placement, PoolDescription, PoolLayout};
 use trunnion_runtime_core::report::ReportScope;
 use trunnion_runtime_core::timeline::Moment;
 
@@ -77,8 +78,25 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-fn run(actions: Vec<Action>, budget: Option<u64>) -> (Trace, Rig) {
-    let config = PoolsConfig { budget, page_size_min: 256 * KIB, page_size_max: 2 * MIB, ..PoolsConfig::default() };
+/// Layouts of every kind of pool, alone and together.
+fn layouts() -> Vec<PoolLayout> {
+    let sizes = PageSizes::growing(64 * KIB, 2 * MIB, 12);
+    let of = |pools| PoolLayout::new(pools).unwrap();
+    vec![
+        pages(256 * KIB, 2 * MIB),
+        of(vec![PoolDescription::new("step", Placement::Linear, sizes)]),
+        of(vec![PoolDescription::new("each", Placement::Exclusive, sizes)]),
+        of(vec![
+            PoolDescription::slabs("slots", 3000, sizes),
+            PoolDescription::new("steps", Placement::Linear, sizes).up_to(20_000),
+            PoolDescription::new("middle", Placement::Fit, sizes).up_to(200_000),
+            PoolDescription::new("each", Placement::Exclusive, sizes),
+        ]),
+    ]
+}
+
+fn run(actions: Vec<Action>, budget: Option<u64>, layout: PoolLayout) -> (Trace, Rig) {
+    let config = PoolsConfig { budget, layout, ..PoolsConfig::default() };
     let mut it = Recorded::new(Rig::with(PoolsConfig { max_allocation: 1 << 40, ..config }), String::new());
     let mut live: Vec<(MemoryId, Vec<Moment>)> = Vec::new();
     for action in actions {
@@ -134,8 +152,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn a_recording_replayed_on_the_same_pools_does_what_they_did(actions in prop::collection::vec(action(), 1..300)) {
-        let (trace, rig) = run(actions, None);
+    fn a_recording_replayed_on_the_same_pools_does_what_they_did(
+        actions in prop::collection::vec(action(), 1..300),
+        layout in prop::sample::select(layouts()),
+    ) {
+        let (trace, rig) = run(actions, None, layout.clone());
+        prop_assert_eq!(&trace.pools.as_ref().unwrap().layout, &layout);
         let report = replay(&trace, &trace.pools.clone().unwrap());
         let end = rig.pools.report(ReportScope::Device);
         for (replayed, recorded) in report.end.pools.iter().zip(&end.pools) {
@@ -146,14 +168,17 @@ proptest! {
             // What is dedicated goes back when a replay is told, which may be a little later.
             prop_assert!(replayed.reserved >= recorded.reserved && replayed.peak_reserved >= recorded.peak_reserved);
         }
-        let general = |report: &trunnion_runtime_core::report::MemoryReport| report.pools[0].clone();
-        prop_assert_eq!(general(&report.end), general(&end));
+        let governed = ..layout.pools().len();
+        prop_assert_eq!(&report.end.pools[governed], &end.pools[governed]);
         prop_assert_eq!(Trace::parse(&trace.to_string()).unwrap(), trace);
     }
 
     #[test]
-    fn and_under_a_budget_every_request_is_in_it(actions in prop::collection::vec(action(), 1..300)) {
-        let (trace, rig) = run(actions, Some(6 * MIB));
+    fn and_under_a_budget_every_request_is_in_it(
+        actions in prop::collection::vec(action(), 1..300),
+        layout in prop::sample::select(layouts()),
+    ) {
+        let (trace, rig) = run(actions, Some(6 * MIB), layout);
         let config = trace.pools.clone().unwrap();
         prop_assert_eq!(config.budget, Some(6 * MIB));
         let report = replay(&trace, &config);
@@ -185,7 +210,8 @@ fn a_recording_that_begins_late_has_what_is_live() {
 
 #[test]
 fn what_a_request_waited_for_is_not_done_before_it_waited() {
-    let config = PoolsConfig { budget: Some(64 * KIB), page_size_min: 64 * KIB, ..PoolsConfig::default() };
+    let layout = pages(64 * KIB, MIB);
+    let config = PoolsConfig { budget: Some(64 * KIB), layout, ..PoolsConfig::default() };
     let mut it = Recorded::new(Rig::with(config), String::new());
     let first = it.reserve(64 * KIB, 1, AllocationMode::Auto).unwrap();
     let used = it.rig.device.issue(stream(1));
@@ -209,7 +235,7 @@ impl Sink for Full {
 
 #[test]
 fn a_sink_that_fails_ends_the_recording_and_not_the_pools() {
-    let mut it = Recorded::new(Rig::new(), Full(5));
+    let mut it = Recorded::new(Rig::new(), Full(6));
     for _ in 0..10 {
         let memory = it.reserve(100, 1, AllocationMode::Auto).unwrap();
         it.free(memory, &[]);

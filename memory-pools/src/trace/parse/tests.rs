@@ -5,12 +5,16 @@ use alloc::format;
 use alloc::string::String;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::StreamId;
+use trunnion_runtime_core::pool_layout::Placement;
 use trunnion_runtime_core::timeline::Moment;
 
 const WHOLE: &str = "\
 trunnion-memory-trace 1
 config device \"host:0\"
-pools alignment:256 page_size_min:2097152 page_size_max:536870912 max_allocation:17179869184 budget:1073741824
+pools alignment:256 max_allocation:17179869184 budget:1073741824
+pool slabs first:65536 largest:4194304 growth:12 takes:256 \"256 B\"
+pool linear first:1048576 largest:1048576 growth:0 takes:65536 \"a \\\"step\\\"\"
+pool fit first:524288 largest:18446744073709551615 growth:4 \"general\"
 alloc 0 1000 s1 auto
 alloc 1 4096 s18446744073709551615 persistent
 fail 2 281474976710656 s1 dedicated \"no \\\"memory\\\"\"
@@ -30,7 +34,14 @@ fn every_kind_of_line_is_read_and_written_the_same() {
     let trace = Trace::parse(WHOLE).unwrap();
     assert_eq!(trace.to_string(), WHOLE);
     assert_eq!((trace.events.len(), trace.requests()), (11, 3));
-    assert_eq!(trace.pools.as_ref().unwrap().budget, Some(1 << 30));
+    let pools = trace.pools.as_ref().unwrap();
+    assert_eq!((pools.budget, pools.max_allocation, pools.alignment), (Some(1 << 30), 16 << 30, 256));
+    let layout = PoolLayout::new(alloc::vec![
+        PoolDescription::slabs("256 B", 256, PageSizes::growing(64 << 10, 4 << 20, 12)),
+        PoolDescription::new("a \"step\"", Placement::Linear, PageSizes::fixed(1 << 20)).up_to(65536),
+        PoolDescription::new("general", Placement::Fit, PageSizes::growing(512 << 10, u64::MAX, 4)),
+    ]);
+    assert_eq!(pools.layout, layout.unwrap());
     let refused = Requested {
         size: 1 << 48,
         stream: StreamId::from_raw(1),
@@ -50,7 +61,7 @@ fn comments_and_empty_lines_mean_nothing_wherever_they_stand() {
 
 /// What stands between the first line and a last one, the line that is wrong, and what the error says.
 const DAMAGE: &[(&str, usize, &str)] = &[
-    ("frobnicate", 2, "`frobnicate` is no line; valid: config, pools, alloc"),
+    ("frobnicate", 2, "`frobnicate` is no line; valid: config, pools, pool, alloc"),
     (" alloc 0 1 s1 auto", 2, "`` is no line"),
     ("alloc", 2, "the line ends where the request's number is needed"),
     ("alloc x", 2, "`x` is no request; valid: a number in decimal digits"),
@@ -93,20 +104,75 @@ const DAMAGE: &[(&str, usize, &str)] = &[
     ("config a/b \"c\"", 2, "`a/b` is no name of a setting"),
     ("config a", 2, "the line ends where the setting's value is needed"),
     ("cleanup\nconfig a \"b\"", 3, "`config` stands behind the first event"),
+    ("pool fit first:1 largest:1 growth:0 \"a\"", 2, "`pool` stands before `pools`"),
     ("cleanup\npools", 3, "`pools` stands behind the first event"),
-    ("pools alignment:1", 2, "the line ends where the smallest page is needed"),
-    ("pools alignment:1 page_size_min:1 page_size_max:1 max_allocation:1 limit:1", 2, "valid: budget:"),
-    (
-        "pools alignment:1 page_size_min:1 page_size_max:1 max_allocation:1\n\
-         pools alignment:1 page_size_min:1 page_size_max:1 max_allocation:1",
-        3,
-        "line pools is there already",
-    ),
+    ("pools alignment:1", 2, "the line ends where the largest allocation is needed"),
+    ("pools alignment:1 page_size_min:1", 2, "`page_size_min:1` is no value here; valid: max_allocation:"),
+    ("pools alignment:1 max_allocation:1 limit:1", 2, "valid: budget:"),
+    ("pools alignment:1 max_allocation:1 budget:1 more", 2, "`more` is too much"),
+    ("pools alignment:1 max_allocation:1\npools alignment:1 max_allocation:1", 3, "line pools is there already"),
     ("end", 2, "the line ends where the count of events is needed"),
     ("end 1", 2, "events counted by the `end` line: 1, where 0 belongs"),
     ("end 0 0", 2, "`0` is too much"),
     ("end 0\ncleanup", 3, "something stands behind the `end` line"),
 ];
+
+/// Lines behind one that sets up pools, which of them is wrong, and what the error says.
+const POOLS: &[(&str, usize, &str)] = &[
+    ("pool", 1, "the line ends where a placement is needed"),
+    ("pool best", 1, "`best` is no placement; valid: fit, slabs, linear, exclusive"),
+    ("pool fit", 1, "the line ends where the first page is needed"),
+    ("pool fit largest:1", 1, "`largest:1` is no value here; valid: first:"),
+    ("pool fit first:1", 1, "the line ends where the largest page is needed"),
+    ("pool fit first:1 largest:1", 1, "the line ends where the growth is needed"),
+    ("pool fit first:1 largest:1 growth:4294967296", 1, "`4294967296` is no the growth"),
+    ("pool fit first:1 largest:1 growth:0", 1, "the line ends where the pool's name is needed"),
+    ("pool fit first:1 largest:1 growth:0 takes:1", 1, "the line ends where the pool's name is needed"),
+    ("pool fit first:1 largest:1 growth:0 takes:x \"a\"", 1, "`x` is no the largest request"),
+    ("pool fit first:1 largest:1 growth:0 a", 1, "`a` is no text"),
+    ("pool fit first:1 largest:1 growth:0 \"a\" b", 1, "is no text"),
+    ("pool fit first:0 largest:1 growth:0 \"a b\"", 1, "pool `a b`: pages of 0 bytes, at least 1 is needed"),
+    ("pool fit first:2 largest:1 growth:0 \"a\"", 1, "a largest page of 1 bytes is below the first, of 2"),
+    ("pool fit first:1 largest:1 growth:1001 \"a\"", 1, "growth by 1001 %, at most 1000 % is possible"),
+    ("pool slabs first:1 largest:1 growth:0 \"a\"", 1, "pool `a`: slabs without the size of a slot"),
+    ("pool fit first:1 largest:1 growth:0 \"total\"", 1, "pool `total`: a report calls something else so"),
+    ("pool fit first:1 largest:1 growth:0 \"1234567890123456789012345\"", 1, "a name of 25 bytes, it has 1 to 24"),
+    (
+        "pool fit first:1 largest:9 growth:0 \"a\"\npool linear first:1 largest:9 growth:0 \"b\"",
+        2,
+        "pool `b`: it takes requests of up to 9 bytes and never sees one, since `a` before it takes up to 9",
+    ),
+    ("cleanup\npool fit first:1 largest:1 growth:0 \"a\"", 2, "`pool` stands behind the first event"),
+];
+
+#[test]
+fn a_pool_that_does_not_fit_the_layout_is_a_defect_of_its_line() {
+    let head = "trunnion-memory-trace 1\npools alignment:1 max_allocation:1";
+    for (lines, line, says) in POOLS {
+        let error = Trace::parse(&format!("{head}\n{lines}\nend 0\n")).unwrap_err();
+        assert_eq!(error.line, line + 2, "{lines}: {error}");
+        assert!(error.to_string().contains(says), "{lines}: {error}");
+    }
+    let many: Vec<_> = (1..34).map(|i| format!("pool fit first:99 largest:99 growth:0 takes:{i} \"{i}\"\n")).collect();
+    let error = Trace::parse(&format!("{head}\n{}end 0\n", many.concat())).unwrap_err();
+    assert_eq!((error.line, error.defect.to_string().as_str()), (35, "33 pools, a layout has 1 to 32"));
+    let long = format!("{head}\npool fit first:1 largest:1 growth:0 \"{}\"\nend 0\n", "é".repeat(2000));
+    let error = Trace::parse(&long).unwrap_err().to_string();
+    assert!(error.contains("a name of 4000 bytes") && error.len() < 200, "{error}");
+}
+
+#[test]
+fn pools_without_a_layout_have_the_adaptive_one() {
+    let trace = Trace::parse("trunnion-memory-trace 1\npools alignment:64 max_allocation:9\nend 0\n").unwrap();
+    assert_eq!(trace.pools.as_ref().map(|pools| &pools.layout), Some(&PoolLayout::adaptive()));
+    // It is written out, so that a trace means the same where the default is another one.
+    let written = "pool fit first:524288 largest:536870912 growth:4 \"general\"\n";
+    assert!(trace.to_string().contains(written), "{trace}");
+    for layout in [PoolLayout::slabs(), PoolLayout::exclusive(), PoolLayout::fixed(4096).unwrap()] {
+        let trace = Trace { pools: Some(PoolsConfig { layout, ..PoolsConfig::default() }), ..Trace::default() };
+        assert_eq!(Trace::parse(&trace.to_string()), Ok(trace));
+    }
+}
 
 #[test]
 fn every_damage_is_named_with_its_line_and_what_is_valid() {
@@ -154,7 +220,7 @@ fn a_text_that_was_cut_off_is_refused_and_what_there_is_can_be_had() {
         }
     }
     let error = Trace::parse(&WHOLE[..end]).unwrap_err();
-    assert_eq!(error, ParseError { line: 15, defect: Defect::Truncated });
+    assert_eq!(error, ParseError { line: 18, defect: Defect::Truncated });
 }
 
 #[test]

@@ -1,16 +1,31 @@
 //! What replays say.
 
 use super::*;
-use crate::trace::Writer;
+use crate::trace::{MappedPage, Writer};
 use alloc::format;
 use alloc::string::String;
 use trunnion_runtime_core::allocation::AllocationMode;
+use trunnion_runtime_core::pool_layout::{PageSizes, Placement, PoolDescription, PoolLayout};
 use trunnion_runtime_core::report::PoolKind;
 
 const KIB: u64 = 1 << 10;
 
 fn config() -> PoolsConfig {
-    PoolsConfig { page_size_min: 64 * KIB, page_size_max: 256 * KIB, ..PoolsConfig::default() }
+    laid_out(alloc::vec![PoolDescription::new("general", Placement::Fit, PageSizes::growing(64 * KIB, 256 * KIB, 12))])
+}
+
+fn laid_out(pools: Vec<PoolDescription>) -> PoolsConfig {
+    PoolsConfig { layout: PoolLayout::new(pools).unwrap(), ..PoolsConfig::default() }
+}
+
+/// A pool of every kind; what is larger has memory of its own.
+fn every_kind() -> PoolsConfig {
+    laid_out(alloc::vec![
+        PoolDescription::slabs("tiny things", 700, PageSizes::fixed(4 * KIB)),
+        PoolDescription::new("steps", Placement::Linear, PageSizes::fixed(64 * KIB)).up_to(4 * KIB),
+        PoolDescription::new("middle", Placement::Fit, PageSizes::growing(64 * KIB, 256 * KIB, 12)).up_to(32 * KIB),
+        PoolDescription::new("large", Placement::Exclusive, PageSizes::growing(64 * KIB, 1 << 20, 0)),
+    ])
 }
 
 fn trace(events: &str) -> Trace {
@@ -108,6 +123,70 @@ fn the_map_has_every_live_block_where_the_pools_have_it() {
     assert_eq!(live, replay(&trace, &config()).end.total().live);
 }
 
+/// The pages and the blocks of the map add up to what the pools report, pool by pool.
+fn sums_agree(map: &MemoryMap, report: &MemoryReport) {
+    for pool in &report.pools {
+        let of = |page: &&MappedPage| page.pool == pool.name;
+        let sum = |what: fn(&MappedPage) -> u64| map.pages.iter().filter(of).map(what).sum::<u64>();
+        assert!(map.pages.iter().filter(of).all(|page| page.kind == pool.kind), "{}", pool.name);
+        let padding = |page: &MappedPage| page.blocks.iter().map(|block| block.padding).sum();
+        let mapped = [sum(|_| 1), sum(|page| page.size), sum(MappedPage::live), sum(padding), sum(MappedPage::free)];
+        assert_eq!(mapped, [pool.pages, pool.reserved, pool.live, pool.padding, pool.free], "{}", pool.name);
+    }
+    let pages: u64 = report.pools.iter().map(|pool| pool.pages).sum();
+    assert_eq!(map.pages.len() as u64, pages, "a page of a pool that is not reported");
+    for page in &map.pages {
+        let ends = page.blocks.iter().map(|block| block.offset + block.size + block.padding);
+        let begins = page.blocks.iter().map(|block| block.offset).skip(1).chain([page.size]);
+        assert!(ends.zip(begins).all(|(end, begin)| end <= begin), "blocks overlap: {page:?}");
+    }
+}
+
+#[test]
+fn pages_of_every_kind_of_pool_are_mapped_with_the_padding_the_pool_has() {
+    let trace = trace(
+        "alloc 0 100 s1 auto\nalloc 1 300 s1 auto\nalloc 2 1000 s1 auto\nalloc 3 2000 s1 auto\nalloc 4 20000 s1 auto\n\
+         alloc 5 140000 s1 auto\nalloc 6 2000000 s1 auto\nalloc 7 300 s1 persistent\nfree 2",
+    );
+    let map = Replay::until(&trace, &every_kind(), u64::MAX - 1).map();
+    let pages: Vec<_> = map
+        .pages
+        .iter()
+        .map(|page| {
+            let padding: Vec<_> = page.blocks.iter().map(|block| (block.offset, block.padding)).collect();
+            (page.pool.as_str(), page.kind, page.size, padding)
+        })
+        .collect();
+    let expected = [
+        // Slots of 700 bytes, of which the pages and the offsets make 768.
+        ("tiny things", PoolKind::Slabs, 3840, alloc::vec![(0, 668), (768, 468)]),
+        // What was freed is not used again before the page is.
+        ("steps", PoolKind::Linear, 64 * KIB, alloc::vec![(1024, 48)]),
+        ("middle", PoolKind::General, 64 * KIB, alloc::vec![(64 * KIB - 20_224, 224)]),
+        // Rounded up to an eighth of a power of two.
+        ("large", PoolKind::Exclusive, 144 * KIB, alloc::vec![(0, 144 * KIB - 140_000)]),
+        ("dedicated", PoolKind::Dedicated, 2_000_128, alloc::vec![(0, 128)]),
+        ("persistent", PoolKind::Persistent, 512, alloc::vec![(0, 212)]),
+    ];
+    assert_eq!(pages, expected);
+    sums_agree(&map, &Replay::until(&trace, &every_kind(), u64::MAX - 1).report());
+}
+
+#[test]
+fn the_map_agrees_with_the_report_at_every_event_whatever_the_layout() {
+    let trace = Trace::parse(&seeded_with(7, 300, 40, 14)).unwrap();
+    let presets = [PoolLayout::adaptive(), PoolLayout::slabs(), PoolLayout::exclusive()];
+    let presets = presets.map(|layout| PoolsConfig { layout, ..PoolsConfig::default() });
+    for config in presets.into_iter().chain([every_kind(), PoolsConfig { budget: Some(512 * KIB), ..every_kind() }]) {
+        let mut replay = Replay::new(&trace, &config);
+        while replay.advance() {
+            sums_agree(&replay.map(), &replay.report());
+        }
+        let report = super::replay(&trace, &config);
+        sums_agree(&report.peak.map, &report.peak.report);
+    }
+}
+
 #[test]
 fn labels_stand_where_they_stand_in_the_trace() {
     let trace =
@@ -142,7 +221,7 @@ fn the_report_prints_the_numbers_and_both_tables() {
     for part in [
         "3 events: 2 requests, 1 frees, 0 waits, 1 failed",
         "peak live           1000 B  (1000 bytes)",
-        "peak reserved     64.0 KiB  (65536 bytes)",
+        "peak reserved      8.0 KiB  (8192 bytes)",
         "where most was live, after event 0",
         "at the end:",
         "1 requests were refused when the trace was recorded",
@@ -176,6 +255,11 @@ fn a_replay_can_be_stopped_at_any_event() {
 
 /// The seeded trace that allocators are compared with: at most 1,000 blocks are live, of 256 B to 64 MiB.
 fn seeded(seed: u64) -> String {
+    seeded_with(seed, 10_000, 1000, 18)
+}
+
+/// So many steps, with so many blocks live at most, in so many powers of two.
+fn seeded_with(seed: u64, steps: usize, most: usize, powers: u64) -> String {
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -185,12 +269,12 @@ fn seeded(seed: u64) -> String {
     };
     let mut writer = Writer::new(String::new());
     let mut live = Vec::new();
-    for _ in 0..10_000 {
-        if live.len() >= 1000 {
+    for _ in 0..steps {
+        if live.len() >= most {
             let index = (next() % live.len() as u64) as usize;
             writer.free(live.swap_remove(index), &Frontier::new());
         } else {
-            let base = 1 << (8 + next() % 18);
+            let base = 1 << (8 + next() % powers);
             let size = base + next() % base;
             live.push(writer.request(size, StreamId::from_raw(1), AllocationMode::Auto, None));
         }

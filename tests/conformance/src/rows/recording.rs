@@ -14,6 +14,7 @@ use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::handle::Handle;
+use trunnion_runtime_core::pool_layout::{PageSizes, Placement, PoolDescription, PoolLayout};
 use trunnion_runtime_core::report::ReportScope;
 use trunnion_runtime_core::sink::Sink;
 
@@ -23,6 +24,7 @@ tests! {
     M19 requests_that_failed_are_recorded_with_their_cause;
     M19 a_snapshot_has_the_usage_of_its_place;
     M19 a_recording_begins_with_what_is_live;
+    M19 a_layout_that_is_installed_meanwhile_is_marked;
     M19 a_second_recording_is_refused_while_one_runs;
     M19 without_a_recording_a_snapshot_does_nothing;
     M19 a_sink_that_fails_ends_the_recording_and_disturbs_nobody;
@@ -118,8 +120,19 @@ fn every_request_and_free_is_recorded_in_order(cx: &Context) -> Outcome {
 }
 
 fn a_recording_replayed_on_the_same_pools_has_the_same_peaks(cx: &Context) -> Outcome {
-    for seed in 0..4 {
+    let of_every_kind = {
+        let pages = PageSizes::growing(64 << 10, 1 << 20, 10);
+        PoolLayout::new(vec![
+            PoolDescription::slabs("slots", 2000, pages),
+            PoolDescription::new("steps", Placement::Linear, pages).up_to(20_000),
+            PoolDescription::new("middle", Placement::Fit, pages).up_to(200_000),
+            PoolDescription::new("each", Placement::Exclusive, pages),
+        ])?
+    };
+    let layouts = [PoolLayout::adaptive(), PoolLayout::slabs(), PoolLayout::exclusive(), of_every_kind];
+    for (seed, layout) in (0..).zip(layouts) {
         let client = cx.open(&Variant::late(Duration::from_micros(300), seed))?;
+        client.install_memory_pools(&layout)?;
         let streams: Vec<_> = (0..4).map(|_| on_new_stream(&client)).collect();
         let mut random = Random::new(seed);
         let mut most = 0;
@@ -149,18 +162,24 @@ fn a_recording_replayed_on_the_same_pools_has_the_same_peaks(cx: &Context) -> Ou
             Ok(())
         })?;
         let pools = trace.pools.clone().unwrap_or_default();
+        ensure_eq!(pools.layout, layout);
         let replayed = replay(&trace, &pools);
         ensure_eq!((replayed.peak_live, replayed.failed), (most, 0), "seed {seed}");
         let device = report.unwrap_or_default();
         // The report was made before what was kept to the end was freed.
         for (replayed, recorded) in replayed.end.pools.iter().zip(&device.pools) {
+            ensure_eq!(replayed.name, recorded.name);
             ensure_eq!(replayed.peak_live, recorded.peak_live, "seed {seed}: {}", recorded.name);
             let requests = |pool: &trunnion_runtime_core::report::PoolReport| pool.reused + pool.grown;
             ensure_eq!(requests(replayed), requests(recorded), "seed {seed}: {}", recorded.name);
         }
         ensure_eq!(replayed.end.total().live, 0);
-        let other = replay(&trace, &PoolsConfig { page_size_min: 1 << 16, page_size_max: 1 << 20, ..pools });
-        ensure_eq!(other.peak_live, most);
+        for layout in
+            [PoolLayout::adaptive(), PoolLayout::slabs(), PoolLayout::exclusive(), PoolLayout::fixed(1 << 20)?]
+        {
+            let other = replay(&trace, &PoolsConfig { layout, ..pools.clone() });
+            ensure_eq!((other.peak_live, other.failed), (most, 0));
+        }
         let picture = Picture::of("conformance", &replayed).to_string();
         ensure!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"), "{picture}");
     }
@@ -243,6 +262,26 @@ fn a_recording_begins_with_what_is_live(cx: &Context) -> Outcome {
     told.sort();
     ensure_eq!(told, ["1234 auto", "4321 persistent"]);
     drop(lasting);
+    Ok(())
+}
+
+fn a_layout_that_is_installed_meanwhile_is_marked(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let before = PoolLayout::fixed(1 << 20)?;
+    client.install_memory_pools(&before)?;
+    let trace = recorded(&client, || {
+        drop(client.zeros(1000)?);
+        client.install_memory_pools(&PoolLayout::slabs())?;
+        drop(client.zeros(2000)?);
+        Ok(())
+    })?;
+    ensure_eq!(trace.pools.as_ref().map(|pools| &pools.layout), Some(&before));
+    let marks = trace.events.iter().filter_map(|event| match event {
+        Event::Mark(text) => Some(text.clone()),
+        _ => None,
+    });
+    ensure_eq!(marks.collect::<Vec<_>>(), [format!("pools from here on: {}", PoolLayout::slabs())]);
+    ensure_eq!(told(&trace), ["1000 auto", "free 0", "2000 auto", "free 1"]);
     Ok(())
 }
 
