@@ -28,20 +28,21 @@ impl<S: Storage> MemoryPools<S> {
         padded: u64,
         timeline: &(impl Timeline + ?Sized),
     ) -> Result<Placed, Pressure> {
-        let mut tried = alloc::vec![Rung::Reuse];
-        if !self.table.pools[usize::from(pool)].is_whole() {
-            // The pools' own blocks; a page that is a request has nothing to merge.
+        // A page that is a request has nothing to merge.
+        let merges = !self.table[pool].is_whole();
+        if merges {
             self.merge_done(storage, timeline);
-            tried.push(Rung::Merge);
         }
         if let Some(placed) = self.reuse_any(storage, pool, request, padded, timeline) {
             return Ok(placed);
         }
-        let taken = self.table.pools[usize::from(pool)].taken(padded, storage);
+        let mut tried = alloc::vec![Rung::Reuse];
+        tried.extend(merges.then_some(Rung::Merge));
+        let taken = self.table[pool].taken(padded, storage);
         let refusal = match self.take_page(storage, pool, taken, &mut tried, timeline) {
             Ok((page, size)) => {
                 let (size, units) = (self.to_units(size), self.to_units(taken));
-                let of = &mut self.table.pools[usize::from(pool)];
+                let of = &mut self.table[pool];
                 return of
                     .grow(page, size, units, request.stream, timeline)
                     .map(|found| Placed { pool, found, taken, grown: true })
@@ -76,11 +77,10 @@ impl<S: Storage> MemoryPools<S> {
         padded: u64,
         timeline: &(impl Timeline + ?Sized),
     ) -> Option<Placed> {
-        let units = |bytes| self.to_units(bytes);
-        let of = &self.table.pools[usize::from(pool)];
+        let of = &mut self.table[pool];
         let taken = of.taken(padded, storage);
-        let units = units(taken);
-        let found = self.table.pools[usize::from(pool)].reuse_any(units, taken, request.stream, timeline)?;
+        let units = (taken >> self.alignment_log2) as u32;
+        let found = of.reuse_any(units, taken, request.stream, timeline)?;
         Some(Placed { pool, found, taken, grown: false })
     }
 
@@ -88,7 +88,7 @@ impl<S: Storage> MemoryPools<S> {
     fn others(&self, pool: u16, request: &Request, padded: u64) -> Vec<u16> {
         let serves = |other: &u16| {
             let is_dedicated = request.mode == AllocationMode::Dedicated;
-            *other != pool && !is_dedicated && self.table.pools[usize::from(*other)].takes(padded)
+            *other != pool && !is_dedicated && self.table[*other].takes(padded)
         };
         self.table.in_order().filter(serves).collect()
     }
@@ -113,15 +113,15 @@ impl<S: Storage> MemoryPools<S> {
             return Err(Refusal::Budget);
         }
         let share = self.config.share(storage.max_page());
-        let preferred = self.table.pools[usize::from(pool)].next_page(taken, share);
-        if !self.table.pools[usize::from(pool)].is_whole() {
+        let preferred = self.table[pool].next_page(taken, share);
+        if !self.table[pool].is_whole() {
             // What is free as a whole is too small, or it would serve: requests that get larger and larger leave nothing behind.
             self.return_free(storage, pool, preferred, timeline);
         }
         let most = self.room().min(storage.max_page());
         let mut size = preferred.min(most - most % self.config.alignment).max(taken);
         tried.push(Rung::Grow);
-        let page = match storage.allocate(size, self.table.pools[usize::from(pool)].kind) {
+        let page = match storage.allocate(size, self.table[pool].kind) {
             Ok(page) => page,
             Err(error) if !error.out_of_memory => return Err(Refusal::Driver(error)),
             Err(_) => {
@@ -133,14 +133,14 @@ impl<S: Storage> MemoryPools<S> {
         };
         self.reserved += size;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
-        self.table.pools[usize::from(pool)].account.page_taken(size);
+        self.table[pool].account.page_taken(size);
         Ok((self.pages.insert(page, size, pool), size))
     }
 
     /// Asks the driver for less and less, so that what it has left is not cut into the smallest pages that do.
     fn smaller_page(&self, storage: &mut S, pool: u16, size: &mut u64, least: u64) -> Result<S::Page, StorageError> {
         loop {
-            let error = match storage.allocate(*size, self.table.pools[usize::from(pool)].kind) {
+            let error = match storage.allocate(*size, self.table[pool].kind) {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
@@ -168,7 +168,7 @@ impl<S: Storage> MemoryPools<S> {
         tried: Vec<Rung>,
     ) -> Result<Placed, Pressure> {
         let when_fits = |pool: u16| {
-            let of = &self.table.pools[usize::from(pool)];
+            let of = &self.table[pool];
             let taken = of.taken(padded, storage);
             of.when_fits(self.to_units(taken), taken).filter(|frontier| !frontier.is_empty())
         };
@@ -176,7 +176,7 @@ impl<S: Storage> MemoryPools<S> {
         if let Some(earliest) = [pool].into_iter().chain(others).filter_map(when_fits).min_by_key(latest) {
             return Err(Pressure::Wait(earliest));
         }
-        let taken = self.table.pools[usize::from(pool)].taken(padded, storage);
+        let taken = self.table[pool].taken(padded, storage);
         let known = match &refusal {
             Refusal::Budget => Some(self.room()),
             Refusal::Driver(_) => storage.driver_free(),
@@ -244,7 +244,7 @@ impl<S: Storage> MemoryPools<S> {
     pub(crate) fn trim(&mut self, storage: &mut S, enough: u64, timeline: &(impl Timeline + ?Sized)) {
         let mut order: Vec<u16> = self.table.in_order().collect();
         order.reverse();
-        order.sort_by_key(|pool| !self.table.pools[usize::from(*pool)].is_whole());
+        order.sort_by_key(|pool| !self.table[*pool].is_whole());
         let mut returned = 0;
         for pool in order {
             returned += self.return_free(storage, pool, enough.saturating_sub(returned), timeline);
@@ -261,7 +261,7 @@ impl<S: Storage> MemoryPools<S> {
     ) -> u64 {
         let (mut returned, mut from) = (0, 0);
         while returned < enough
-            && let Some(page) = self.table.pools[usize::from(pool)].take_free_page(&mut from, timeline)
+            && let Some(page) = self.table[pool].take_free_page(&mut from, timeline)
         {
             returned += self.return_page(storage, page, pool);
         }

@@ -110,7 +110,8 @@ impl Lanes {
     #[inline]
     pub(crate) fn push(&mut self, lane: u32, node: u32, frontier: Frontier, nodes: usize) {
         if self.waiting.len() <= node as usize {
-            self.waiting.resize_with(nodes, Waiting::default);
+            // In the steps in which the table of nodes grows, so that a new most of them by one allocates nothing.
+            self.waiting.resize_with(nodes.next_power_of_two(), Waiting::default);
         }
         self.blocks += 1;
         let list = &mut self.lanes[lane as usize];

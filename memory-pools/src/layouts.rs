@@ -7,6 +7,7 @@ use crate::pools::MemoryPools;
 use crate::storage::Storage;
 use alloc::format;
 use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::pool_layout::{Placement, PoolLayout};
 use trunnion_runtime_core::report::PoolKind;
@@ -66,7 +67,7 @@ impl Table {
 
     /// Whether a dedicated allocation was freed whose last use was not done then.
     pub(crate) fn dedicated_waits(&self) -> bool {
-        matches!(&self.pools[usize::from(Self::DEDICATED)].placing, Placing::Whole(whole) if whole.holds_freed())
+        matches!(&self[Self::DEDICATED].placing, Placing::Whole(whole) if whole.holds_freed())
     }
 
     /// Routes requests to the pools of a layout from now on. A pool that is described as one there is goes on as it was; the others of the
@@ -75,12 +76,12 @@ impl Table {
         let before: Vec<u16> = self.routes.drain(..).map(|route| route.pool).chain(self.retired.drain(..)).collect();
         let mut kept = Vec::new();
         for description in layout.pools() {
-            let is_same = |pool: &&u16| self.pools[usize::from(**pool)].description.as_ref() == Some(description);
+            let is_same = |pool: &&u16| self[**pool].description.as_ref() == Some(description);
             let pool = before.iter().find(is_same).copied().unwrap_or_else(|| {
                 let pool = Pool::new(description, alignment);
                 match self.vacant.pop() {
                     Some(vacant) => {
-                        self.pools[usize::from(vacant)] = pool;
+                        self[vacant] = pool;
                         vacant
                     }
                     None => {
@@ -89,13 +90,14 @@ impl Table {
                     }
                 }
             });
-            let of = &mut self.pools[usize::from(pool)];
+            let of = &mut self[pool];
             of.keeping = Keeping::Kept;
-            self.routes.push(Route { takes: of.sizes.as_ref().map_or(0, |sizes| sizes.takes), pool });
+            let takes = of.sizes.as_ref().map_or(0, |sizes| sizes.takes);
+            self.routes.push(Route { takes, pool });
             kept.push(pool);
         }
         for pool in before.into_iter().filter(|pool| !kept.contains(pool)) {
-            self.pools[usize::from(pool)].keeping = Keeping::Retired;
+            self[pool].keeping = Keeping::Retired;
             self.retired.push(pool);
             self.forget_if_empty(pool);
         }
@@ -103,7 +105,7 @@ impl Table {
 
     /// Forgets a retired pool that holds no page any more.
     pub(crate) fn forget_if_empty(&mut self, pool: u16) {
-        let of = &mut self.pools[usize::from(pool)];
+        let of = &mut self[pool];
         if of.keeping == Keeping::Retired && of.account.pages == 0 {
             *of = Pool::ungoverned(PoolKind::General, Keeping::Kept);
             self.retired.retain(|retired| *retired != pool);
@@ -123,6 +125,22 @@ impl Table {
         for pool in core::mem::take(&mut self.retired) {
             self.forget_if_empty(pool);
         }
+    }
+}
+
+impl Index<u16> for Table {
+    type Output = Pool;
+
+    #[inline(always)]
+    fn index(&self, pool: u16) -> &Pool {
+        &self.pools[usize::from(pool)]
+    }
+}
+
+impl IndexMut<u16> for Table {
+    #[inline(always)]
+    fn index_mut(&mut self, pool: u16) -> &mut Pool {
+        &mut self.pools[usize::from(pool)]
     }
 }
 
@@ -165,7 +183,7 @@ impl<S: Storage> MemoryPools<S> {
     pub(crate) fn settle_in_turn(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
         self.unsettled = self.table.dedicated_waits() || !self.table.retired.is_empty();
         if self.table.dedicated_waits()
-            && let Some(page) = self.table.pools[usize::from(Table::DEDICATED)].settle_in_turn(timeline)
+            && let Some(page) = self.table[Table::DEDICATED].settle_in_turn(timeline)
         {
             self.return_page(storage, page, Table::DEDICATED);
         }
@@ -175,7 +193,7 @@ impl<S: Storage> MemoryPools<S> {
     /// Looks at a page of a retired pool. False when there is none.
     pub(crate) fn settle_retired(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) -> bool {
         let Some(pool) = self.table.retired_in_turn() else { return false };
-        if let Some(page) = self.table.pools[usize::from(pool)].settle_in_turn(timeline) {
+        if let Some(page) = self.table[pool].settle_in_turn(timeline) {
             self.return_page(storage, page, pool);
         }
         true
@@ -185,7 +203,7 @@ impl<S: Storage> MemoryPools<S> {
     pub(crate) fn return_page(&mut self, storage: &mut S, page: u32, pool: u16) -> u64 {
         debug_assert_ne!(page, NONE);
         let Some((page, size)) = self.pages.remove(page) else { return 0 };
-        self.table.pools[usize::from(pool)].account.page_returned(size);
+        self.table[pool].account.page_returned(size);
         self.reserved -= size;
         storage.release(page);
         self.table.forget_if_empty(pool);

@@ -21,7 +21,7 @@ const LOOKS: usize = 8;
 /// Where in a page what a pool holds lies.
 pub(crate) enum Placing {
     Fit(Box<General>),
-    Slabs(SlabPool),
+    Slabs(Box<SlabPool>),
     Linear(LinearPool),
     Whole(Whole),
 }
@@ -82,7 +82,7 @@ impl Pool {
         self.account.emptied();
         self.placing = match (self.kind, &self.sizes) {
             (PoolKind::General, _) => Placing::Fit(Box::new(General::new())),
-            (PoolKind::Slabs, Some(sizes)) => Placing::Slabs(SlabPool::new((sizes.takes / alignment) as u32)),
+            (PoolKind::Slabs, Some(sizes)) => Placing::Slabs(Box::new(SlabPool::new((sizes.takes / alignment) as u32))),
             (PoolKind::Linear, _) => Placing::Linear(LinearPool::new()),
             _ => Placing::Whole(Whole::new()),
         };

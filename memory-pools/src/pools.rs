@@ -178,7 +178,7 @@ impl<S: Storage> MemoryPools<S> {
         };
         // A request inside a page is at most a page, and that is counted in `u32` units.
         let units = (padded >> self.alignment_log2) as u32;
-        let of = &mut self.table.pools[usize::from(pool)];
+        let of = &mut self.table[pool];
         let placed = match &mut of.placing {
             Placing::Fit(general) => general.reuse(units, request.stream, timeline),
             _ => None,
@@ -193,7 +193,7 @@ impl<S: Storage> MemoryPools<S> {
         Ok(())
     }
 
-    /// A request that is not served by the quick look into a pool of any sizes.
+    /// A request that the quick look into a pool of any sizes did not serve, or that goes to another kind of pool.
     #[inline(never)]
     fn reserve_otherwise(
         &mut self,
@@ -203,18 +203,21 @@ impl<S: Storage> MemoryPools<S> {
         padded: u64,
         timeline: &(impl Timeline + ?Sized),
     ) -> Result<Placed, Pressure> {
-        let of = &mut self.table.pools[usize::from(pool)];
-        let taken = of.taken(padded, storage);
-        match of.reuse((taken >> self.alignment_log2) as u32, taken, request.stream, timeline) {
-            Some(found) => Ok(Placed { pool, found, taken, grown: false }),
-            None => self.climb(storage, request, pool, padded, timeline),
+        let of = &mut self.table[pool];
+        if !matches!(of.placing, Placing::Fit(_)) {
+            let taken = of.taken(padded, storage);
+            let units = (taken >> self.alignment_log2) as u32;
+            if let Some(found) = of.reuse(units, taken, request.stream, timeline) {
+                return Ok(Placed { pool, found, taken, grown: false });
+            }
         }
+        self.climb(storage, request, pool, padded, timeline)
     }
 
     #[inline(always)]
     fn record(&mut self, request: &Request, placed: &Placed) {
         let &Placed { pool, found, taken, grown } = placed;
-        self.table.pools[usize::from(pool)].account.served(request.size, taken, grown);
+        self.table[pool].account.served(request.size, taken, grown);
         self.slots[request.memory.index as usize] = Slot {
             generation: request.memory.generation,
             page: found.page,
@@ -250,7 +253,7 @@ impl<S: Storage> MemoryPools<S> {
         let Slot { page, size, node, owner, padding, pool, .. } = *slot;
         slot.page = NONE;
         let taken = size + u64::from(padding);
-        let of = &mut self.table.pools[usize::from(pool)];
+        let of = &mut self.table[pool];
         of.account.held.subtract(size, taken);
         self.streams.subtract(owner, usize::from(pool), size, taken);
         match &mut of.placing {
@@ -273,7 +276,7 @@ impl<S: Storage> MemoryPools<S> {
         frontier: Frontier,
         timeline: &(impl Timeline + ?Sized),
     ) {
-        let of = &mut self.table.pools[usize::from(pool)];
+        let of = &mut self.table[pool];
         match of.free(node, page, taken, frontier, timeline) {
             Some(page) => _ = self.return_page(storage, page, pool),
             None => self.unsettled |= of.keeping != Keeping::Kept,
@@ -297,7 +300,7 @@ impl<S: Storage> MemoryPools<S> {
     pub fn merge_done(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
         self.table.pools.iter_mut().for_each(|pool| pool.merge_done(timeline));
         for pool in 0..self.table.len() as u16 {
-            if self.table.pools[usize::from(pool)].keeping != Keeping::Kept {
+            if self.table[pool].keeping != Keeping::Kept {
                 self.return_free(storage, pool, u64::MAX, timeline);
             }
         }
@@ -342,7 +345,7 @@ impl<S: Storage> MemoryPools<S> {
         let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.page != NONE);
         live.map(|(slot, index)| {
             let memory = MemoryId { index, generation: slot.generation };
-            (memory, slot.size, self.streams.owner(slot.owner), self.table.pools[usize::from(slot.pool)].kind)
+            (memory, slot.size, self.streams.owner(slot.owner), self.table[slot.pool].kind)
         })
     }
 
@@ -356,7 +359,7 @@ impl<S: Storage> MemoryPools<S> {
     /// The pages that are taken: each with its bytes, and the name and the kind of its pool.
     pub(crate) fn taken_pages(&self) -> impl Iterator<Item = (&S::Page, u64, String, PoolKind)> {
         self.pages.iter().map(|(page, size, pool)| {
-            let pool = &self.table.pools[usize::from(pool)];
+            let pool = &self.table[pool];
             (page, size, pool.name(), pool.kind)
         })
     }
@@ -381,13 +384,13 @@ impl<S: Storage> MemoryPools<S> {
         let (pools, peak_reserved) = match scope {
             ReportScope::Stream(stream) => {
                 let of = |pool: u16| {
-                    let known = &self.table.pools[usize::from(pool)];
+                    let known = &self.table[pool];
                     self.streams.get(stream, usize::from(pool)).report(known.name(), known.kind)
                 };
                 (order.map(of).collect(), 0)
             }
             _ => {
-                let of = |pool: u16| self.table.pools[usize::from(pool)].report(self.alignment_log2);
+                let of = |pool: u16| self.table[pool].report(self.alignment_log2);
                 (order.map(of).collect(), self.peak_reserved)
             }
         };

@@ -189,9 +189,8 @@ impl SlabPool {
             frontier.join(uses);
         }
         for Page { page, units, .. } in &self.pages {
-            match of_page.remove(page).unwrap_or_default() {
-                (0, frontier) => each((*units).into(), frontier),
-                _ => {}
+            if let (0, frontier) = of_page.remove(page).unwrap_or_default() {
+                each((*units).into(), frontier);
             }
         }
     }

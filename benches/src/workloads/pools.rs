@@ -11,7 +11,7 @@ use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::Result as CoreResult;
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
-use trunnion_runtime_core::report::{PoolKind, ReportScope};
+use trunnion_runtime_core::report::PoolKind;
 use trunnion_runtime_core::timeline::{Frontier, Moment, Timeline};
 
 /// What offsets are multiples of, in bytes, as on CUDA; on both sides.
@@ -289,8 +289,8 @@ fn high_water(operations: usize, seed: u64) -> Result<f64, String> {
     Ok(storage.high_water as f64 / peak as f64)
 }
 
-/// Threads that each allocate 1 MiB on a host device, launch over it and end, eight at a time. What is reserved after them, over the
-/// most that was live.
+/// Threads that each allocate 1 MiB on a host device, launch over it, wait for that and end, eight at a time. What is reserved after
+/// them, over the most they had at once.
 fn threads(count: usize) -> Result<f64, Box<dyn Error>> {
     let client = super::start::open_host()?;
     let kernel = client.prepare(super::start::increment())?;
@@ -298,15 +298,14 @@ fn threads(count: usize) -> Result<f64, Box<dyn Error>> {
         thread::scope(|scope| {
             let work = || -> CoreResult<()> {
                 let buffer = client.empty(1 << 20)?;
-                client.launch(&kernel, Grid::x(1 << 12), [&buffer]).map(|_| ())
+                client.launch(&kernel, Grid::x(1 << 12), [&buffer])?;
+                client.sync()?.wait()
             };
             let threads: Vec<_> = (0..STREAMS).map(|_| scope.spawn(work)).collect();
             threads.into_iter().try_for_each(|thread| thread.join().expect("the thread ends"))
         })?;
     }
-    client.sync()?.wait()?;
-    let total = client.memory_report(ReportScope::Device)?.total();
-    Ok(total.reserved as f64 / total.peak_live as f64)
+    Ok(client.memory_usage()?.reserved as f64 / (STREAMS << 20) as f64)
 }
 
 /// The instructions of a reservation and a free of ours with so many live of that size.

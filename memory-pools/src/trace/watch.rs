@@ -2,6 +2,7 @@
 
 use super::writer::Writer;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use core::ops::Bound;
 use hashbrown::HashMap;
 use trunnion_runtime_core::id::StreamId;
@@ -12,7 +13,12 @@ use trunnion_runtime_core::timeline::{Frontier, Moment, Timeline};
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     moments: BTreeMap<StreamId, Unfinished>,
+    /// What a frontier may be rounded up to where the pools join several: the number of any moment.
     epochs: BTreeSet<u64>,
+    /// The first streams that were named, at most one more than a frontier keeps apart.
+    streams: Vec<StreamId>,
+    /// Whether a frontier may be rounded up.
+    rounded: bool,
 }
 
 /// Those of one stream.
@@ -28,10 +34,15 @@ impl Watch {
     pub(super) fn add(&mut self, frontier: &Frontier) {
         for at in frontier.moments() {
             self.moments.entry(at.stream).or_default().numbers.insert(at.seq);
+            self.epochs.insert(at.seq);
+            if self.streams.len() <= Frontier::INLINE && !self.streams.contains(&at.stream) {
+                self.streams.push(at.stream);
+            }
         }
         if frontier.epoch() > 0 {
             self.epochs.insert(frontier.epoch());
         }
+        self.rounded |= frontier.epoch() > 0 || self.streams.len() > Frontier::INLINE;
     }
 
     /// Writes what was done since the last look. Takes time with the number of streams that something waits for.
@@ -44,7 +55,8 @@ impl Watch {
             }
             !unfinished.numbers.is_empty()
         });
-        if let Some(epoch) = take_while(&mut self.epochs, |epoch| timeline.is_epoch_done(epoch)) {
+        let done = take_while(&mut self.epochs, |epoch| timeline.is_epoch_done(epoch));
+        if let Some(epoch) = done.filter(|_| self.rounded) {
             writer.all_done(epoch);
         }
     }

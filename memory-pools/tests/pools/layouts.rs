@@ -166,13 +166,13 @@ fn a_linear_page_comes_after_the_last_uses_of_all_that_was_in_it() {
 #[test]
 fn frames_that_come_and_go_take_two_pages_each_way() {
     let mut rig = rig_of(linear());
-    let mut frames = std::collections::VecDeque::new();
+    let mut frames = Vec::new();
     for frame in 0..200 {
         let held: Vec<_> = (1..=10).map(|i| rig.reserve(i * KIB, stream(1 + frame % 2))).collect();
         let last = rig.device.issue(stream(1 + frame % 2));
-        frames.push_back((held, last));
+        frames.push((held, last));
         if frames.len() == 3 {
-            let (held, last) = frames.pop_front().unwrap();
+            let (held, last) = frames.remove(0);
             rig.device.finish_all(last.seq);
             held.into_iter().for_each(|memory| rig.free(memory, &[last]));
         }

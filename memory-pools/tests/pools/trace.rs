@@ -223,6 +223,25 @@ fn what_a_request_waited_for_is_not_done_before_it_waited() {
     assert_eq!((report.waits, report.failed, report.pages_taken), (1, 0, 1));
 }
 
+#[test]
+fn what_pools_round_up_where_they_join_uses_is_known_to_be_done() {
+    // More streams used the page than a frontier keeps apart.
+    let layout = layouts().swap_remove(1);
+    let mut it = Recorded::new(Rig::with(PoolsConfig { layout, ..PoolsConfig::default() }), String::new());
+    let live: Vec<_> = (1..=6).map(|on| it.reserve(1000, on, AllocationMode::Auto).unwrap()).collect();
+    let uses: Vec<_> = (1..=6).map(|on| it.rig.device.issue(stream(on))).collect();
+    live.into_iter().zip(&uses).for_each(|(memory, at)| it.free(memory, &[*at]));
+    uses.iter().for_each(|at| it.rig.device.finish(at.stream, at.seq));
+    let Rig { pools, storage, device, .. } = &mut it.rig;
+    pools.cleanup(storage, device);
+    it.recorder.cleaned_up(device);
+    it.recorder.end();
+    let trace = Trace::parse(&it.recorder.into_sink()).unwrap();
+    let report = replay(&trace, &trace.pools.clone().unwrap());
+    assert_eq!((it.rig.pools.usage().reserved, report.end.total().reserved), (0, 0));
+    assert!(trace.events.contains(&Event::AllDone(uses[5].seq)), "{trace}");
+}
+
 /// Takes some lines and then none.
 struct Full(usize);
 

@@ -21,6 +21,7 @@ use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::{MemoryId, ServiceId, StreamId};
 use trunnion_runtime_core::kernel::KernelHandle;
 use trunnion_runtime_core::platform::Deadline;
+use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::server::{
@@ -64,6 +65,10 @@ impl MemoryServer for Gone {
 
     fn cleanup(&mut self) -> Result<()> {
         self.0.clone().map_or(Ok(()), Err)
+    }
+
+    fn install_pools(&mut self, _: &PoolLayout) -> Option<Result<()>> {
+        Some(self.cleanup())
     }
 }
 
