@@ -17,6 +17,7 @@ mod pools;
 mod pressure;
 mod storage;
 mod streams;
+pub mod trace;
 mod whole;
 
 pub use pages::PageId;

@@ -311,6 +311,16 @@ impl<S: Storage> MemoryPools<S> {
         }
     }
 
+    /// What is live, by slot: the id, the bytes asked for, the stream that asked, and the pool that has it. Takes time with the number
+    /// of slots.
+    pub fn live(&self) -> impl Iterator<Item = (MemoryId, u64, StreamId, PoolKind)> {
+        let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.page != NONE);
+        live.map(|(slot, index)| {
+            let memory = MemoryId { index, generation: slot.generation };
+            (memory, slot.size, self.streams.owner(slot.owner), KINDS[usize::from(slot.pool)])
+        })
+    }
+
     /// The few numbers that are asked for often. Takes constant time.
     pub fn usage(&self) -> MemoryUsage {
         let mut usage = MemoryUsage::default();

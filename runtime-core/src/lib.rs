@@ -14,6 +14,7 @@ pub mod failure;
 pub mod id;
 pub mod layout;
 pub mod report;
+pub mod sink;
 pub mod sync;
 pub mod timeline;
 

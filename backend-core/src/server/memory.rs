@@ -16,7 +16,7 @@ use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::MemoryId;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, PoolKind, ReportScope};
-use trunnion_runtime_core::server::MemoryServer;
+use trunnion_runtime_core::server::{MemoryServer, RecordingServer};
 use trunnion_runtime_core::timeline::{Frontier, Moment};
 
 /// How long the driver is waited for at once, before it is looked whether that was enough.
@@ -73,12 +73,15 @@ impl<D: Driver> DriverServer<D> {
             // On an idle stream the block's last uses are done: nobody needs to wait for this moment.
             let is_idle = slot.flight.is_empty() && slot.queue.is_empty() && slot.waits.is_done(&self.timeline);
             self.tracker.open(memory, size, Moment { seq: if is_idle { 0 } else { at.seq }, ..at });
-            self.reserving = Some((memory, size));
             let request = Request { memory, size, stream: at.stream, mode };
-            if let Err(error) = self.reserve_within(&request) {
-                self.leave_unplaced(at, memory, size, error);
-            }
+            self.reserving = Some(request);
+            let answer = self.reserve_within(&request);
             self.reserving = None;
+            match answer {
+                Ok(()) if self.recording.is_on() => self.record_request(&request, None),
+                Ok(()) => {}
+                Err(error) => self.leave_unplaced(at, &request, error),
+            }
             if !self.lanes.slots[lane].queue.is_empty() {
                 // The block's last uses may be parked on this stream: it is there to be found by who waits for an epoch.
                 let uses = [Use { memory, range: 0..size, access: Access::Overwrite }];
@@ -89,10 +92,14 @@ impl<D: Driver> DriverServer<D> {
     }
 
     /// There is no memory: the cause lies on all of it.
-    pub(super) fn leave_unplaced(&mut self, at: Moment, memory: MemoryId, size: u64, error: Error) {
-        let failure = Failure::new(at, error);
+    pub(super) fn leave_unplaced(&mut self, at: Moment, request: &Request, error: Error) {
+        let Request { memory, size, .. } = *request;
+        let failure = Failure::new(at, error.clone());
         self.tracker.mark(memory, 0..size, &failure);
         self.unplaced.insert(memory, failure);
+        if self.recording.is_on() {
+            self.record_request(request, Some(&error));
+        }
     }
 
     fn reserve_within(&mut self, request: &Request) -> Result<()> {
@@ -104,6 +111,9 @@ impl<D: Driver> DriverServer<D> {
             };
             match pressure {
                 Pressure::Wait(frontier) => {
+                    if self.recording.is_on() {
+                        self.record_wait(request);
+                    }
                     let deadline = deadline.get_or_insert_with(|| Deadline::after(self.settings.pressure_wait));
                     if !self.wait_for_memory(&frontier, deadline) {
                         return Err(self.ended.clone().unwrap_or_else(|| self.out_of_memory(request)));
@@ -172,6 +182,9 @@ impl<D: Driver> DriverServer<D> {
             self.unplaced.remove(&memory);
         }
         let frontier = self.tracker.close(memory);
+        if self.recording.is_on() {
+            self.record_free(memory, &frontier);
+        }
         self.pools.free(&mut self.hardware, memory, frontier, &self.timeline);
     }
 }
@@ -189,6 +202,13 @@ impl<D: Driver> MemoryServer for DriverServer<D> {
         self.collect();
         self.settle();
         self.pools.cleanup(&mut self.hardware, &self.timeline);
+        if self.recording.is_on() {
+            self.record_cleanup();
+        }
         self.ended.clone().map_or(Ok(()), Err)
+    }
+
+    fn recording(&mut self) -> Option<&mut dyn RecordingServer> {
+        Some(self)
     }
 }

@@ -5,3 +5,4 @@ mod modes;
 mod pressure;
 mod random;
 mod reuse;
+mod trace;

@@ -8,6 +8,7 @@ mod launch;
 mod launch_mode;
 mod memory;
 mod recorder;
+mod recording;
 mod resource;
 mod time;
 mod transfer;

@@ -1,0 +1,79 @@
+//! What a recording says of the device's progress: of all that is done, what the next user of freed memory depends on.
+
+use super::writer::Writer;
+use alloc::collections::{BTreeMap, BTreeSet};
+use hashbrown::HashMap;
+use trunnion_runtime_core::id::StreamId;
+use trunnion_runtime_core::sink::Sink;
+use trunnion_runtime_core::timeline::{Frontier, Moment, Timeline};
+
+/// The moments that frees were written with and that were unfinished when the device was last looked at.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    moments: BTreeMap<StreamId, Unfinished>,
+    epochs: BTreeSet<u64>,
+}
+
+/// Those of one stream.
+#[derive(Debug, Default)]
+struct Unfinished {
+    numbers: BTreeSet<u64>,
+    /// Up to where another stream is known to come after them.
+    ordered: HashMap<StreamId, u64>,
+}
+
+impl Watch {
+    /// A free was written with these.
+    pub(super) fn add(&mut self, frontier: &Frontier) {
+        for at in frontier.moments() {
+            self.moments.entry(at.stream).or_default().numbers.insert(at.seq);
+        }
+        if frontier.epoch() > 0 {
+            self.epochs.insert(frontier.epoch());
+        }
+    }
+
+    /// Writes what was done since the last look. Takes time with the number of streams that something waits for.
+    pub(super) fn look_done<K: Sink>(&mut self, writer: &mut Writer<K>, timeline: &(impl Timeline + ?Sized)) {
+        self.moments.retain(|stream, unfinished| {
+            let at = |seq| Moment { stream: *stream, seq };
+            let done = take_while(&mut unfinished.numbers, |seq| timeline.is_done(at(seq)));
+            if let Some(seq) = done {
+                writer.done(at(seq));
+            }
+            !unfinished.numbers.is_empty()
+        });
+        if let Some(epoch) = take_while(&mut self.epochs, |epoch| timeline.is_epoch_done(epoch)) {
+            writer.all_done(epoch);
+        }
+    }
+
+    /// Writes what a stream newly comes after.
+    pub(super) fn look_ordered<K: Sink>(
+        &mut self,
+        writer: &mut Writer<K>,
+        stream: StreamId,
+        timeline: &(impl Timeline + ?Sized),
+    ) {
+        for (on, unfinished) in self.moments.iter_mut().filter(|(on, _)| **on != stream) {
+            let at = |seq| Moment { stream: *on, seq };
+            let known = unfinished.ordered.get(&stream).copied().unwrap_or(0);
+            let new = unfinished.numbers.range(known + 1..).copied();
+            if let Some(seq) = new.take_while(|seq| timeline.is_ordered_after(stream, at(*seq))).last() {
+                writer.ordered(stream, at(seq));
+                unfinished.ordered.insert(stream, seq);
+            }
+        }
+    }
+}
+
+/// Takes out the first ones for which this is so; the last of them.
+fn take_while(numbers: &mut BTreeSet<u64>, is_so: impl Fn(u64) -> bool) -> Option<u64> {
+    let mut last = None;
+    while let Some(first) = numbers.first().copied()
+        && is_so(first)
+    {
+        last = numbers.pop_first();
+    }
+    last
+}
