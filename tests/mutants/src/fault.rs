@@ -43,6 +43,12 @@ pub enum Fault {
     PageLeaked,
     /// A report counts a byte that nobody asked for.
     ReportOff,
+    /// A recording of the memory leaves out what is freed.
+    FreesUnrecorded,
+    /// A recording of the memory leaves out snapshots.
+    SnapshotLost,
+    /// A recording whose sink failed says that it is whole.
+    RecordingFaultHidden,
 
     // ---- bytes
     /// A kernel's buffers begin where their allocations do.

@@ -104,6 +104,9 @@ mutants! {
     cleanup_ignored CleanupIgnored Plain ["M17::a_clean_up_gives_back_what_is_free_and_keeps_what_is_not"];
     page_leaked PageLeaked Plain ["M17::what_was_given_back_the_driver_can_give_again"];
     report_off ReportOff Plain ["M15::the_sums_agree_whatever_was_allocated"];
+    frees_unrecorded FreesUnrecorded Plain ["M19::every_request_and_free_is_recorded_in_order"];
+    snapshot_lost SnapshotLost Plain ["M19::a_snapshot_has_the_usage_of_its_place"];
+    recording_fault_hidden RecordingFaultHidden Plain ["M19::a_sink_that_fails_ends_the_recording_and_disturbs_nobody"];
 
     // ---- bytes
     offset_ignored OffsetIgnored Plain ["L5::a_slice_is_what_the_kernel_sees"];

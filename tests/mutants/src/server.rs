@@ -23,8 +23,10 @@ use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
+    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryRecording, MemoryServer, Pattern, Payload,
+    RecordingServer, Region, Server, Until,
 };
+use trunnion_runtime_core::sink::Sink;
 use trunnion_runtime_core::timeline::Moment;
 
 /// How much longer than it should a shutdown takes.
@@ -361,6 +363,31 @@ impl MemoryServer for MutantServer {
     fn cleanup(&mut self) -> Result<()> {
         if self.is(Fault::CleanupIgnored) { Ok(()) } else { self.inner.cleanup() }
     }
+
+    fn recording(&mut self) -> Option<&mut dyn RecordingServer> {
+        Some(self)
+    }
+}
+
+impl RecordingServer for MutantServer {
+    fn start_recording(&mut self, sink: Box<dyn Sink + Send>) -> Result<()> {
+        let frees = !self.is(Fault::FreesUnrecorded);
+        self.inner.start_recording(Box::new(Selective { sink, frees }))
+    }
+
+    fn snapshot(&mut self, label: &str) {
+        if !self.is(Fault::SnapshotLost) {
+            self.inner.snapshot(label);
+        }
+    }
+
+    fn stop_recording(&mut self) -> Option<MemoryRecording> {
+        let recording = self.inner.stop_recording();
+        if self.is(Fault::RecordingFaultHidden) {
+            return recording.map(|recording| MemoryRecording { fault: None, ..recording });
+        }
+        recording
+    }
 }
 
 impl AccessServer for MutantServer {
@@ -373,6 +400,22 @@ impl AccessServer for MutantServer {
 
     fn close(&mut self, at: Moment, failure: Option<Error>) {
         self.inner.close(at, failure);
+    }
+}
+
+/// Takes lines, those of frees where it is to.
+struct Selective {
+    sink: Box<dyn Sink + Send>,
+    frees: bool,
+}
+
+impl Sink for Selective {
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        if self.frees || !line.starts_with("free ") { self.sink.line(line) } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        self.sink.flush()
     }
 }
 

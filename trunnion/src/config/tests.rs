@@ -21,7 +21,7 @@ fn from_variables(list: &[(&str, &str)]) -> Result<Config, ConfigError> {
 }
 
 /// What a configuration says, key by key.
-fn shown(config: &Config) -> [String; 10] {
+fn shown(config: &Config) -> [String; 11] {
     let settings = config.settings("host");
     let executor = &settings.executor;
     [
@@ -32,6 +32,7 @@ fn shown(config: &Config) -> [String; 10] {
         format!("{:?}", settings.open.kernel_cache),
         config.server_layers().to_string(),
         format!("{:?}", settings.open.memory_budget),
+        format!("{:?}", config.memory_trace_file()),
         format!("{:?}", executor.ring_bytes),
         format!("{:?}", executor.spin),
         format!("{:?}", settings.wait_timeout),
@@ -40,7 +41,7 @@ fn shown(config: &Config) -> [String; 10] {
 
 /// For each key: values that are valid with what they come to, and values that are not.
 type Case = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     (
         "backend",
         &[
@@ -88,6 +89,17 @@ const CASES: [Case; 10] = [
         &[("4096", "Some(4096)"), ("512MiB", "Some(536870912)"), ("0", "None"), ("0GiB", "None"), ("off", "None")],
         &["512MB", "-1", "lots", "16777216TiB"],
     ),
+    (
+        "memory_trace",
+        &[
+            ("run.trace", "Some(\"run.trace\")"),
+            ("./0", "Some(\"./0\")"),
+            ("0", "None"),
+            ("off", "None"),
+            ("false", "None"),
+        ],
+        &[],
+    ),
     ("ring", &[("256KiB", "262144"), ("4096", "4096"), ("1MiB", "1048576")], &["0", "4095", "off", "2GiB", "ring"]),
     ("spin", &[("50us", "50µs"), ("0", "0ns"), ("off", "0ns")], &["50", "50ns"]),
     ("wait_timeout", &[("30s", "30s"), ("500ms", "500ms")], &["0", "0s", "off", "30", "1h"]),
@@ -133,6 +145,8 @@ fn every_value_that_is_not_valid_is_named_with_what_is() {
     assert!(error.contains("layer `fault=1:gone`: there is no kind `gone`; valid: oom, refused"), "{error}");
     let error = from_file("kernel_cache = ''").unwrap_err().to_string();
     assert!(error.contains("a directory, or 0 for none"), "{error}");
+    let error = from_file("memory_trace = ''").unwrap_err().to_string();
+    assert!(error.contains("a file, or 0 for none"), "{error}");
 }
 
 #[test]
@@ -170,13 +184,15 @@ fn the_builder_counts_before_the_environment_that_before_the_file_that_before_th
 
 #[test]
 fn a_variable_set_to_0_turns_off_what_the_file_says() {
-    let file = "backend = 'vulkan'\nmemory_budget = '1GiB'\nkernel_cache = 'cache'\nbounds = 'validate'\nspin = '1ms'\ndrop_timeout = '9s'\nlayers = 'validate'";
-    let names = ["BACKEND", "MEMORY_BUDGET", "KERNEL_CACHE", "BOUNDS", "SPIN", "DROP_TIMEOUT", "LAYERS"]
-        .map(|name| format!("TRUNNION_{name}"));
+    let file = "backend = 'vulkan'\nmemory_budget = '1GiB'\nkernel_cache = 'cache'\nbounds = 'validate'\nspin = '1ms'\ndrop_timeout = '9s'\nlayers = 'validate'\nmemory_trace = 'a'";
+    let names =
+        ["BACKEND", "MEMORY_BUDGET", "KERNEL_CACHE", "BOUNDS", "SPIN", "DROP_TIMEOUT", "LAYERS", "MEMORY_TRACE"]
+            .map(|name| format!("TRUNNION_{name}"));
     let off = names.iter().map(|name| (name.clone(), "0".to_string()));
     let config = merge(Some(file), off).unwrap();
     let shown = shown(&config);
-    assert_eq!([0, 1, 2, 4, 5, 6, 8].map(|i| shown[i].as_str()), ["None", "Auto", "0ns", "None", "0", "None", "0ns"]);
+    let expected = ["None", "Auto", "0ns", "None", "0", "None", "None", "0ns"];
+    assert_eq!([0, 1, 2, 4, 5, 6, 7, 9].map(|i| shown[i].as_str()), expected);
 }
 
 #[test]
@@ -221,6 +237,7 @@ fn the_builder_sets_each_setting() {
     let config = Config::new()
         .backend(Device::index("host", 1))
         .memory_budget(1 << 20)
+        .memory_trace("trace")
         .kernel_cache("cache")
         .wait_timeout(Duration::from_secs(1))
         .drop_timeout(Duration::ZERO)
@@ -237,6 +254,7 @@ fn the_builder_sets_each_setting() {
         "Some(\"cache\")",
         "validate",
         "Some(1048576)",
+        "Some(\"trace\")",
         "4096",
         "0ns",
         "1s",

@@ -44,7 +44,7 @@ impl Scale {
 
 pub(super) fn draw(svg: &mut Svg<'_>, report: &ReplayReport, shown: u64) -> fmt::Result {
     svg.text(MARGIN, TOP, 16.0, Anchor::Start, TEXT, true, "Memory over time")?;
-    let mut x = MARGIN + 170.0;
+    let mut x = MARGIN + 186.0;
     for (color, text) in [(LIVE, "live"), (LOST, "lost: reserved and not live"), (RESERVED, "reserved")] {
         x = svg.legend(x, TOP, color, text)?;
     }
@@ -137,10 +137,15 @@ fn labels(svg: &mut Svg<'_>, scale: &Scale, report: &ReplayReport) -> fmt::Resul
             svg.line([x, PLOT_TOP - 4.0], [x, PLOT_BOTTOM], &format!("stroke=\"{MUTED}\" stroke-dasharray=\"3 3\""))?;
         }
         let text = shortened(&label.text, 28);
-        let end = x + text_width(&text, 11.0);
-        let Some(line) = free.iter().position(|free| *free <= x).filter(|_| end <= WIDTH - 4.0) else { continue };
-        free[line] = end + 8.0;
-        svg.text(x + 3.0, PLOT_TOP - 10.0 - 15.0 * line as f64, 11.0, Anchor::Start, MUTED, false, &text)?;
+        let width = text_width(&text, 11.0);
+        // Behind its line, or where it would leave the picture, before it.
+        let (from, anchor, at) = match x + width < WIDTH - 4.0 {
+            true => (x, Anchor::Start, x + 3.0),
+            false => (x - width - 6.0, Anchor::End, x - 3.0),
+        };
+        let Some(line) = free.iter().position(|free| *free <= from) else { continue };
+        free[line] = from + width + 8.0;
+        svg.text(at, PLOT_TOP - 10.0 - 15.0 * line as f64, 11.0, anchor, MUTED, false, &text)?;
     }
     Ok(())
 }

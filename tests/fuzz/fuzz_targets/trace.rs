@@ -1,0 +1,57 @@
+//! A trace of a device's memory: its text form, lifetimes, or a log of RMM. What is read is written as text that is read as the same, is
+//! replayed on its own pools and on small ones with sums that agree, and is drawn; what is damaged is refused with its line.
+
+#![no_main]
+
+use libfuzzer_sys::{Corpus, fuzz_target};
+use trunnion::memory_pools::PoolsConfig;
+use trunnion::memory_pools::trace::{Picture, Trace, replay};
+
+fuzz_target!(|data: &[u8]| -> Corpus {
+    let Ok(text) = std::str::from_utf8(data) else { return Corpus::Reject };
+    let (recovered, damage) = Trace::recover(text);
+    there_and_back(&recovered);
+    let readers = [Trace::parse, Trace::from_lifetimes, Trace::from_rmm_log, Trace::from_text];
+    let read = readers.map(|read| read(text));
+    if let Ok(trace) = &read[0] {
+        assert_eq!((trace, &damage), (&recovered, &None));
+    }
+    for answer in &read {
+        match answer {
+            Ok(trace) => {
+                there_and_back(trace);
+                run(trace);
+            }
+            Err(error) => {
+                assert!(error.line <= text.split('\n').count() + 1, "line {}", error.line);
+                assert!(error.to_string().len() < 1024, "{error}");
+            }
+        }
+    }
+    Corpus::Keep
+});
+
+fn there_and_back(trace: &Trace) {
+    let written = trace.to_string();
+    match Trace::parse(&written) {
+        Ok(again) => assert_eq!(&again, trace, "through {written}"),
+        Err(error) => panic!("a trace is written as text that is not one: {error}\n{written}"),
+    }
+}
+
+fn run(trace: &Trace) {
+    let small = PoolsConfig { budget: Some(1 << 20), page_size_min: 4096, page_size_max: 65536, ..PoolsConfig::default() };
+    for config in [trace.pools.clone().unwrap_or_default(), small] {
+        let report = replay(trace, &config);
+        assert_eq!(report.curve.len(), trace.events.len());
+        assert!(report.peak_reserved >= report.peak_live);
+        assert!(config.budget.is_none_or(|budget| report.peak_reserved <= budget));
+        for pools in [&report.peak.report, &report.end] {
+            pools.pools.iter().for_each(|pool| assert_eq!(pool.reserved, pool.live + pool.padding + pool.free));
+        }
+        let live: u64 = report.peak.map.pages.iter().map(|page| page.live()).sum();
+        assert_eq!(live, report.peak_live);
+        assert!(!report.to_string().is_empty());
+        assert!(Picture::of("fuzz", &report).to_string().ends_with("</svg>\n"));
+    }
+}
