@@ -197,6 +197,9 @@ pub trait MemoryServer {
 /// A sink that fails ends the recording. The device goes on, and the reason is logged and told by
 /// [`stop_recording`](Self::stop_recording).
 pub trait RecordingServer {
+    /// Whether a recording runs. May be asked before [`Server::start`].
+    fn is_recording(&self) -> bool;
+
     /// Begins, with what is live. May come before [`Server::start`], so that nothing is missed.
     ///
     /// # Errors

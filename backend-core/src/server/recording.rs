@@ -88,6 +88,10 @@ impl<D: Driver> DriverServer<D> {
 }
 
 impl<D: Driver> RecordingServer for DriverServer<D> {
+    fn is_recording(&self) -> bool {
+        self.recording.is_on()
+    }
+
     fn start_recording(&mut self, sink: Sinks) -> Result<()> {
         if self.recording.is_on() {
             return Err(Error::Busy { what: "a recording of the device's memory runs already".into() });

@@ -6,6 +6,7 @@ use crate::server::{MemoryRecording, RecordingServer};
 use crate::service::Core;
 use crate::sink::Sink;
 use alloc::boxed::Box;
+use core::sync::atomic::Ordering;
 
 impl Client {
     /// Writes every request for the device's memory, by whatever client, and every free to `sink`, from now until
@@ -24,21 +25,18 @@ impl Client {
         self.ask_recording("record_memory_start", move |server| server.start_recording(sink))?
     }
 
-    /// Writes the device's memory usage into the running recording, under this label, behind what was asked for before. Does not wait,
-    /// and where nothing is recorded, does nothing and looks at nothing: the call can stay in a program.
+    /// Writes the device's memory usage into the running recording, under this label, behind all that was asked for before. Where nothing
+    /// is recorded this is a look at one flag and reads nothing, so that the call can stay in a program.
     ///
     /// # Errors
-    /// The device's fault.
+    /// The device's fault, while a recording runs.
     pub fn record_memory(&self, label: impl Into<Text>) -> Result<()> {
+        if !self.service.shared.is_recording.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // It is waited for: what the caller drops next is still in the snapshot.
         let label: Text = label.into();
-        self.service.submit(move |core, _| {
-            // What was dropped before this is free in the snapshot.
-            core.free_dropped();
-            if let Some(server) = core.server.memory().and_then(|memory| memory.recording()) {
-                server.snapshot(&label);
-            }
-        })?;
-        Ok(())
+        self.ask_recording("record_memory", move |server| server.snapshot(&label))
     }
 
     /// Ends the recording: what was written, and why it ended early if it did. `None` where nothing was recorded since the last call.
@@ -56,7 +54,8 @@ impl Client {
     ) -> Result<T> {
         let answer = self.service.call(what, move |core: &mut Core, _| {
             core.free_dropped();
-            core.server.memory().and_then(|memory| memory.recording()).map(ask)
+            core.server.progress();
+            core.ask_recording(ask)
         })?;
         answer.ok_or_else(|| self.unsupported(what))
     }

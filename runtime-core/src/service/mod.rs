@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     has_late: AtomicBool,
     /// Bytes in the queue on their way to the device.
     staged: AtomicUsize,
+    /// Whether the memory is recorded: who takes snapshots looks here first.
+    pub(crate) is_recording: AtomicBool,
     shutdown: spin::Mutex<Option<Deadline>>,
     abandoned: AtomicUsize,
 }
@@ -150,6 +152,7 @@ impl Service {
             late: spin::Mutex::default(),
             has_late: AtomicBool::new(false),
             staged: AtomicUsize::new(0),
+            is_recording: AtomicBool::new(false),
             shutdown: spin::Mutex::new(None),
             abandoned: AtomicUsize::new(0),
         });
@@ -164,8 +167,9 @@ impl Service {
                 )));
             }
         }
-        let executor =
-            Executor::new(Core::new(server, shared.clone()), config).map_err(|error| unavailable(error.to_string()))?;
+        let mut core = Core::new(server, shared.clone());
+        core.ask_recording(|_| ());
+        let executor = Executor::new(core, config).map_err(|error| unavailable(error.to_string()))?;
         let notifier = executor.notifier();
         let service = Self {
             id,

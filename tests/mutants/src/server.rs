@@ -370,6 +370,10 @@ impl MemoryServer for MutantServer {
 }
 
 impl RecordingServer for MutantServer {
+    fn is_recording(&self) -> bool {
+        self.inner.is_recording()
+    }
+
     fn start_recording(&mut self, sink: Box<dyn Sink + Send>) -> Result<()> {
         let frees = !self.is(Fault::FreesUnrecorded);
         self.inner.start_recording(Box::new(Selective { sink, frees }))
