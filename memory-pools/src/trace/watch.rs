@@ -2,6 +2,7 @@
 
 use super::writer::Writer;
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Bound;
 use hashbrown::HashMap;
 use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::sink::Sink;
@@ -58,7 +59,7 @@ impl Watch {
         for (on, unfinished) in self.moments.iter_mut().filter(|(on, _)| **on != stream) {
             let at = |seq| Moment { stream: *on, seq };
             let known = unfinished.ordered.get(&stream).copied().unwrap_or(0);
-            let new = unfinished.numbers.range(known + 1..).copied();
+            let new = unfinished.numbers.range((Bound::Excluded(known), Bound::Unbounded)).copied();
             if let Some(seq) = new.take_while(|seq| timeline.is_ordered_after(stream, at(*seq))).last() {
                 writer.ordered(stream, at(seq));
                 unfinished.ordered.insert(stream, seq);
