@@ -40,7 +40,8 @@ fn there_and_back(trace: &Trace) {
 }
 
 fn run(trace: &Trace) {
-    let small = PoolsConfig { budget: Some(1 << 20), page_size_min: 4096, page_size_max: 65536, ..PoolsConfig::default() };
+    let small =
+        PoolsConfig { budget: Some(1 << 20), page_size_min: 4096, page_size_max: 65536, ..PoolsConfig::default() };
     for config in [trace.pools.clone().unwrap_or_default(), small] {
         let report = replay(trace, &config);
         assert_eq!(report.curve.len(), trace.events.len());
