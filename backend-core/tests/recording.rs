@@ -33,7 +33,7 @@ impl Sink for Lines {
 impl Lines {
     fn events(&self) -> Vec<String> {
         let text = self.0.lock().unwrap().clone();
-        let is_event = |line: &&str| !["trunnion", "config", "pools", "end"].iter().any(|word| line.starts_with(word));
+        let is_event = |line: &&str| !["trunnion", "config", "pool", "end"].iter().any(|word| line.starts_with(word));
         text.lines().filter(is_event).map(String::from).collect()
     }
 

@@ -6,14 +6,15 @@
 //!
 //! Exit code 2 means bad arguments, 1 any other failure.
 
-use std::error::Error;
+use core::error::Error;
+use core::mem;
+use core::time::Duration;
 use std::fs;
 use std::io::{Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 use trunnion_backend_host::{HostBackend, HostOptions, NAME};
-use trunnion_memory_pools::trace::{Picture, Trace, replay};
+use trunnion_memory_pools::trace::{Defect, ParseError, Picture, Trace, replay};
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::handle::Handle;
@@ -55,12 +56,24 @@ fn run(trace: Option<PathBuf>, out: &Path) -> Result<(), Box<dyn Error>> {
         }
     };
     let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let trace = Trace::from_text(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let trace = match Trace::from_text(&text) {
+        // As a run leaves it that is still going, that died, or whose disk is full.
+        Err(error) if error.defect == Defect::Truncated || is_in_last_line(&error, &text) => {
+            writeln!(stderr(), "memory_map: {} is cut off: {error}", path.display())?;
+            Trace::recover(&text).0
+        }
+        read => read.map_err(|error| format!("{}: {error}", path.display()))?,
+    };
     let report = replay(&trace, &trace.pools.clone().unwrap_or_default());
     fs::write(out, Picture::of(&title, &report).to_string())
         .map_err(|error| format!("cannot write {}: {error}", out.display()))?;
     writeln!(stdout(), "{report}\n\npicture in {}", out.display())?;
     Ok(())
+}
+
+/// Whether the line that is wrong is the last, and has no end.
+fn is_in_last_line(error: &ParseError, text: &str) -> bool {
+    error.line > 1 && error.line == text.split('\n').count() && !text.ends_with('\n')
 }
 
 /// The bytes of a row of activations in each layer.
@@ -88,7 +101,7 @@ fn train(client: &Client) -> Result<(), Box<dyn Error>> {
     client.record_memory("weights")?;
     let mut next = batch(&loader, 0)?;
     for step in 0..12 {
-        let input = std::mem::replace(&mut next, batch(&loader, step + 1)?);
+        let input = mem::replace(&mut next, batch(&loader, step + 1)?);
         let rows = rows(step);
         let mut kept = vec![input];
         for (row, weight) in LAYERS.iter().zip(&weights) {

@@ -94,6 +94,8 @@ fn every_request_and_free_is_recorded_in_order(cx: &Context) -> Outcome {
         let first = client.empty(1000)?;
         let second = client.memory_persistent_allocation(|| client.zeros(2000))?;
         let third = client.memory_dedicated_allocation(|| client.create_from_slice(&[1; 300]))?;
+        // What is dropped while a request is in the queue is free for it.
+        client.sync()?.wait()?;
         drop(second);
         client.sync()?.wait()?;
         let none = client.empty(0)?;
