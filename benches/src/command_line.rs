@@ -1,4 +1,4 @@
-//! The command line of a program of workloads: `NAME… | --all [--quick]`, and `--counted CASE COUNT` for what runs under callgrind.
+//! The command line of a program of workloads: `NAME… | --all [--quick] [--traces DIR]`, and `--counted CASE COUNT` for what runs under callgrind.
 
 use crate::harness::Run;
 use std::error::Error;
@@ -23,15 +23,24 @@ pub fn run(program: &str, workloads: &[(&'static str, Workload)], counted: Count
     }
     let refuse = |why: &str| {
         let names: Vec<_> = workloads.iter().map(|(name, _)| *name).collect();
-        eprintln!("{program}: {why}\nusage: {program} NAME… | --all [--quick]\nworkloads: {}", names.join(", "));
+        eprintln!(
+            "{program}: {why}\nusage: {program} NAME… | --all [--quick] [--traces DIR]\nworkloads: {}",
+            names.join(", ")
+        );
         ExitCode::from(2)
     };
     let mut names = Vec::new();
     let (mut all, mut quick) = (false, false);
-    for arg in &args {
+    let mut traces = None;
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--all" => all = true,
             "--quick" => quick = true,
+            "--traces" => match rest.next() {
+                Some(folder) => traces = Some(folder.into()),
+                None => return Err(refuse("--traces takes a folder")),
+            },
             name if workloads.iter().any(|(known, _)| *known == name) => names.push(name),
             unknown => return Err(refuse(&format!("unknown argument `{unknown}`"))),
         }
@@ -40,6 +49,7 @@ pub fn run(program: &str, workloads: &[(&'static str, Workload)], counted: Count
         return Err(refuse("give names of workloads, or --all"));
     }
     let mut run = Run::new(quick);
+    run.traces = traces;
     for (name, workload) in workloads {
         if all || names.contains(name) {
             run.begin(name);

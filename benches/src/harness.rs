@@ -1,6 +1,7 @@
 //! Measuring ours and a peer interleaved, and printing what came out.
 
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// A run of several workloads.
@@ -8,6 +9,8 @@ use std::process::ExitCode;
 pub struct Run {
     /// Small and short, so that nothing rots; its figures mean nothing.
     pub quick: bool,
+    /// The folder of lifetime traces, where one was named.
+    pub traces: Option<PathBuf>,
     workload: &'static str,
     failures: u32,
     lines: Vec<Value>,
@@ -40,7 +43,7 @@ pub struct Case<'a> {
 impl Run {
     /// A run that has measured nothing yet.
     pub fn new(quick: bool) -> Self {
-        Self { quick, workload: "", failures: 0, lines: Vec::new() }
+        Self { quick, traces: None, workload: "", failures: 0, lines: Vec::new() }
     }
 
     /// What is reported from here on belongs to this workload.
@@ -110,6 +113,13 @@ impl Run {
         self.lines.push(line);
     }
 
+    /// A case that was not run, since what it is about is not there; no failure.
+    pub fn not_run(&mut self, case: &str, why: &str) {
+        let line = json!({ "workload": self.workload, "case": case, "not_run": format!("NOT RUN: {why}") });
+        println!("{line}");
+        self.lines.push(line);
+    }
+
     /// Prints everything reported as a table that says which targets are met.
     pub fn table(&self) {
         println!();
@@ -120,6 +130,10 @@ impl Run {
             let case = format!("{} {}", text("workload"), text("case"));
             if let Some(error) = line["error"].as_str() {
                 println!("{case:<36}NOT MEASURED: {error}");
+                continue;
+            }
+            if let Some(why) = line["not_run"].as_str() {
+                println!("{case:<36}{why}");
                 continue;
             }
             let ours = format!("{} {}", number("value"), text("unit"));
@@ -232,6 +246,16 @@ mod tests {
         let case = Case { case: "c", ours: vec![1.0], unit: "ns", peer: None, target: Some(Target::Value(0.3)) };
         run.report_without_peer(case, "it panicked");
         assert_eq!(verdict(&run.lines[1]), "≤ 0.3: MISSED");
+        assert_eq!(run.finish(), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn a_case_that_was_not_run_is_no_error_and_has_a_line() {
+        let mut run = Run::new(true);
+        run.begin("w");
+        run.not_run("c", "no folder");
+        assert_eq!(run.lines[0]["case"], "c");
+        assert_eq!(run.lines[0]["not_run"], "NOT RUN: no folder");
         assert_eq!(run.finish(), ExitCode::SUCCESS);
     }
 

@@ -7,5 +7,6 @@ pub mod alloc_count;
 pub mod callgrind;
 pub mod command_line;
 pub mod harness;
+pub mod lifetimes;
 mod null_server;
 pub mod workloads;

@@ -5,6 +5,7 @@ mod digits;
 pub mod handle;
 mod idle;
 pub mod launch;
+mod placers;
 pub mod pools;
 mod start;
 pub mod submit;
@@ -24,6 +25,8 @@ pub const ALL: &[(&str, Workload)] = &[
     ("launch", launch::launch),
     ("caller-pays", submit::caller_pays),
     ("taint-cycle", taint::cycle),
+    ("pool-churn", placers::churn),
+    ("pool-waste", placers::waste),
     ("start", start::first_result),
     ("pool-streams", pools::streams),
     ("transfer", transfer::transfer),
@@ -33,5 +36,8 @@ pub const ALL: &[(&str, Workload)] = &[
 
 /// The part of a workload that runs under callgrind.
 pub fn counted(case: &str, count: usize) -> Option<Result<(), Box<dyn Error>>> {
-    launch::counted(case, count).or_else(|| taint::counted(case, count)).or_else(|| pools::counted(case, count))
+    launch::counted(case, count)
+        .or_else(|| taint::counted(case, count))
+        .or_else(|| pools::counted(case, count))
+        .or_else(|| placers::counted(case, count))
 }

@@ -28,6 +28,7 @@
 //! # Ok::<(), PlaceError>(())
 //! ```
 
+mod classes;
 mod linear;
 mod segregated;
 mod slabs;

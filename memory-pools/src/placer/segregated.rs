@@ -4,9 +4,15 @@
 //! span are linked in the order of their offsets, so that a freed block merges with its free neighbours at once. Every block, free
 //! or used, is one node of a table; the node's index and generation are the allocation's key.
 //!
+//! Where a request goes among the blocks that hold it decides what is wasted later. Three rules, each a matter of a few comparisons,
+//! leave less than an exact best fit does: of a list the head is the lowest block, as far as one comparison at each free can see to
+//! that; what is small beside the largest request goes to the lowest of a few heads; and what lies behind the last block of a span
+//! is used when nothing else holds the request. `pool-waste` of the benches measures it.
+//!
 //! Free blocks live in *lanes*, each with its own lists. Blocks of different lanes never merge. Lane 0 is memory anyone may have;
 //! the pool uses the others for memory that only some may have yet.
 
+use super::classes::{LAST, Lists, class_of};
 use super::{Block, BlockKey, MAX_SPAN, PlaceError, Placer, SpanKey};
 use alloc::vec::Vec;
 
@@ -21,17 +27,19 @@ const USED: u32 = u32::MAX;
 /// In place of a lane: the node holds no block.
 const SPARE: u32 = u32::MAX - 1;
 
-const COLUMN_BITS: u32 = 4;
-const COLUMNS: u32 = 1 << COLUMN_BITS;
-/// Rows used: one for sizes below `COLUMNS`, one for each higher power of two of a `u32`. Tables are rounded up to powers of two.
-const ROWS: usize = 32;
-const CLASSES: usize = ROWS << COLUMN_BITS;
-/// How many blocks of the request's own class are looked at before a larger class is taken.
-const LOOKS: u32 = 4;
+/// How many blocks of the request's own class are looked at before a span is used further towards its end.
+const LOOKS_BEFORE_THE_END: u32 = 64;
+/// A request is small up to this part of the largest there was.
+const SMALL: u32 = 21;
+/// How many larger classes a small request looks at, and how much larger than it the block may be that it is placed in, as a part of the
+/// largest request there was.
+const LOOKS: usize = 13;
+const SLACK: u32 = 10;
 
 #[derive(Clone, Copy)]
 struct Node {
-    offset: u32,
+    /// The span's tag and the offset in it, so that one comparison orders blocks.
+    place: u64,
     size: u32,
     /// Neighbours by offset.
     before: u32,
@@ -40,30 +48,16 @@ struct Node {
     previous: u32,
     next: u32,
     lane: u32,
+    /// The class it is listed in, while free.
+    class: u32,
     generation: u32,
-    span: u32,
 }
 
-/// One lane's free lists.
-#[derive(Clone)]
-struct Lists {
-    rows: u32,
-    columns: [u32; ROWS],
-    heads: [u32; CLASSES],
-}
-
-impl Lists {
-    const EMPTY: Self = Self { rows: 0, columns: [0; ROWS], heads: [NONE; CLASSES] };
-}
-
-/// The class of a block of this size: the largest class whose smallest block is no larger.
-#[inline(always)]
-fn class_of(size: u32) -> u32 {
-    if size < COLUMNS {
-        size
-    } else {
-        let log = 31 - size.leading_zeros();
-        ((log - COLUMN_BITS + 1) << COLUMN_BITS) | ((size >> (log - COLUMN_BITS)) & (COLUMNS - 1))
+impl Node {
+    /// Whose turn comes first in its list: by place, and what lies behind the last block of a span comes last.
+    #[inline(always)]
+    fn rank(&self) -> u64 {
+        if self.after == NONE { LAST } else { self.place }
     }
 }
 
@@ -85,6 +79,10 @@ pub struct SegregatedFit {
     spare: u32,
     /// No remainder smaller than this is split off.
     minimal: u32,
+    /// The largest request there was, the largest one that is small beside it, and how much larger than such a request its block may be.
+    largest_request: u32,
+    small: u32,
+    slack: u32,
     /// The lists of [`ANYONE`], apart so that a bare placer finds them without a look at a table.
     anyone: Lists,
     /// The lists of the other lanes, from [`APART`].
@@ -119,6 +117,9 @@ impl SegregatedFit {
             nodes: Vec::new(),
             spare: NONE,
             minimal: minimal.max(1),
+            largest_request: 0,
+            small: 0,
+            slack: 0,
             anyone: Lists::EMPTY,
             others: alloc::vec![Lists::EMPTY],
         }
@@ -146,12 +147,12 @@ impl SegregatedFit {
 
     #[inline]
     pub(crate) fn offset(&self, index: u32) -> u32 {
-        self.nodes[index as usize].offset
+        self.nodes[index as usize].place as u32
     }
 
     #[inline]
     pub(crate) fn span(&self, index: u32) -> u32 {
-        self.nodes[index as usize].span
+        (self.nodes[index as usize].place >> 32) as u32
     }
 
     /// How many nodes there are, spare ones included.
@@ -169,27 +170,43 @@ impl SegregatedFit {
         })
     }
 
-    /// A free block of the lane that holds `size`: one of the own class if one of the first few does, else one of a larger class.
+    /// A free block of the lane that holds `size`, in constant time: the first one of the size's class or, where that is shorter, of the
+    /// next larger class. For a request that is small beside others it is the lowest of the first ones of a few classes that are not
+    /// much larger. So small blocks gather in the small holes at low places, and the large holes stay whole.
     #[inline]
     pub(crate) fn find(&self, lane: u32, size: u32) -> Option<u32> {
         let lists = self.lists(lane);
-        if let Some(tight) = self.find_in_class(lists, size, LOOKS) {
-            return Some(tight);
-        }
-        // Every block of the next class holds the size; the highest class a size has isn't the last of the table.
-        let class = class_of(size) + 1;
-        let row = (class >> COLUMN_BITS) as usize % ROWS;
-        let mut columns = lists.columns[row] & (!0 << (class & (COLUMNS - 1)));
-        let mut row = row as u32;
-        if columns == 0 {
-            let rows = lists.rows & (!1 << row);
-            if rows == 0 {
-                return None;
+        let small = size <= self.small;
+        // The class whose first block is chosen, and that block's rank.
+        let (mut best, mut lowest) = (class_of(size), LAST);
+        let mut classes = lists.classes_from(best + 1);
+        if let Some(node) = self.nodes.get(lists.head(best) as usize)
+            && node.size >= size
+        {
+            lowest = lists.rank(best);
+            if !small && lowest != LAST {
+                return Some(lists.head(best));
             }
-            row = rows.trailing_zeros();
-            columns = lists.columns[row as usize % ROWS];
         }
-        Some(lists.heads[((row << COLUMN_BITS) | columns.trailing_zeros()) as usize % CLASSES])
+        // Every block of the larger classes holds the size; the highest class a size has isn't the last there is.
+        if lowest == LAST {
+            // What lies behind the last block of a span is left whole while anything else holds the size.
+            let Some(first) = classes.next() else { return self.find_in_class(lists, size, LOOKS_BEFORE_THE_END) };
+            (best, lowest) = (first, lists.rank(first));
+            if lowest == LAST {
+                return self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(Some(lists.head(first)));
+            }
+        }
+        if small {
+            let last = class_of(size.saturating_add(self.slack));
+            for larger in classes.take(LOOKS).take_while(|larger| *larger <= last) {
+                let rank = lists.rank(larger);
+                // Not a branch: which is lower can't be foreseen.
+                best = if rank < lowest { larger } else { best };
+                lowest = lowest.min(rank);
+            }
+        }
+        Some(lists.head(best))
     }
 
     /// A free block of the lane that holds `size`, if there is any. Takes time with the number of free blocks of the size's class.
@@ -199,7 +216,7 @@ impl SegregatedFit {
 
     #[inline(always)]
     fn find_in_class(&self, lists: &Lists, size: u32, looks: u32) -> Option<u32> {
-        let mut at = lists.heads[class_of(size) as usize % CLASSES];
+        let mut at = lists.head(class_of(size));
         for _ in 0..looks {
             let node = self.nodes.get(at as usize)?;
             if node.size >= size {
@@ -210,56 +227,72 @@ impl SegregatedFit {
         None
     }
 
+    /// The largest free block of the lane.
     pub(crate) fn largest(&self, lane: u32) -> u32 {
-        let lists = self.lists(lane);
-        if lists.rows == 0 {
-            return 0;
-        }
-        let row = 31 - lists.rows.leading_zeros();
-        let column = 31 - lists.columns[row as usize % ROWS].leading_zeros();
-        let mut at = lists.heads[((row << COLUMN_BITS) | column) as usize % CLASSES];
-        let mut largest = 0;
-        while let Some(node) = self.nodes.get(at as usize) {
-            largest = largest.max(node.size);
-            at = node.next;
-        }
-        largest
+        let Some(class) = self.lists(lane).last_class() else { return 0 };
+        self.in_class(lane, class).map(|index| self.size(index)).max().unwrap_or(0)
     }
 
-    /// Takes `size` units of a free block, which has as many: the block itself, or its end, so that what is left stays where it is
-    /// in its lane. The answer is the block in use.
+    /// Takes `size` units of a free block, which has as many: the block itself or its end, so that what is left is the same node, and
+    /// stays where it is in its lane. Of what lies behind the last block of a span it takes the begin. The answer is the block in use.
     #[inline]
     pub(crate) fn take(&mut self, index: u32, lane: u32, size: u32) -> u32 {
+        // Each with the lane known, which is what most of the work with lists turns on.
+        if lane == ANYONE { self.take_from(index, ANYONE, size) } else { self.take_from(index, lane, size) }
+    }
+
+    #[inline(always)]
+    fn take_from(&mut self, index: u32, lane: u32, size: u32) -> u32 {
+        if size > self.largest_request {
+            self.note_largest(size);
+        }
         self.unlink(index, lane);
         let node = &mut self.nodes[index as usize];
-        let whole = *node;
-        if whole.size - size < self.minimal {
+        let (rest, after) = (node.size - size, node.after);
+        if rest < self.minimal {
             node.lane = USED;
-            node.generation = whole.generation.wrapping_add(1);
+            node.generation = node.generation.wrapping_add(1);
             return index;
         }
-        node.size = whole.size - size;
-        self.link(index, lane);
-        let taken = self.new_node(Node {
-            offset: whole.offset + (whole.size - size),
-            size,
-            before: index,
-            lane: USED,
-            ..whole
-        });
-        self.nodes[index as usize].after = taken;
-        if let Some(after) = self.nodes.get_mut(whole.after as usize) {
-            after.before = taken;
+        if after != NONE || lane != ANYONE {
+            node.size = rest;
+            let place = node.place + u64::from(rest);
+            let taken = self.insert_after(index, after, place, size);
+            self.link(index, lane);
+            return taken;
         }
-        taken
+        node.lane = USED;
+        node.generation = node.generation.wrapping_add(1);
+        node.size = size;
+        let place = node.place + u64::from(size);
+        let rest = self.insert_after(index, after, place, rest);
+        self.link(rest, lane);
+        index
+    }
+
+    #[cold]
+    fn note_largest(&mut self, size: u32) {
+        (self.largest_request, self.small, self.slack) = (size, size / SMALL, size / SLACK);
+    }
+
+    /// Puts a block, in use, between one and what comes after it.
+    #[inline(always)]
+    fn insert_after(&mut self, index: u32, after: u32, place: u64, size: u32) -> u32 {
+        let inserted = self.new_node(place, size, index, after);
+        self.nodes[index as usize].after = inserted;
+        if let Some(after) = self.nodes.get_mut(after as usize) {
+            after.before = inserted;
+        }
+        inserted
     }
 
     /// A free block of [`ANYONE`] that holds `size` at a multiple of `alignment`, and that multiple.
     fn find_aligned(&self, size: u32, alignment: u32) -> Option<(u32, u32)> {
         let fits = |index: u32| {
             let node = &self.nodes[index as usize];
-            let offset = node.offset.checked_next_multiple_of(alignment)?;
-            (node.size.checked_sub(offset - node.offset)? >= size).then_some((index, offset))
+            let begin = node.place as u32;
+            let offset = begin.checked_next_multiple_of(alignment)?;
+            (node.size.checked_sub(offset - begin)? >= size).then_some((index, offset))
         };
         // A block of this many units has an aligned piece wherever it begins.
         let ample = size.checked_add(alignment - 1);
@@ -272,7 +305,7 @@ impl SegregatedFit {
 
     /// The free blocks of a class.
     fn in_class(&self, lane: u32, class: u32) -> impl Iterator<Item = u32> + '_ {
-        let mut at = self.lists(lane).heads[class as usize % CLASSES];
+        let mut at = self.lists(lane).head(class);
         core::iter::from_fn(move || {
             let node = self.nodes.get(at as usize)?;
             Some(core::mem::replace(&mut at, node.next))
@@ -292,22 +325,27 @@ impl SegregatedFit {
         let node = &self.nodes[index as usize];
         Block {
             key: BlockKey { index, generation: node.generation },
-            span: node.span,
-            offset: node.offset,
+            span: (node.place >> 32) as u32,
+            offset: node.place as u32,
             size: node.size,
         }
     }
 
     /// Takes `size` units at `offset` of a free block of [`ANYONE`] that has them there. The answer is the block in use.
     fn take_at(&mut self, index: u32, offset: u32, size: u32) -> u32 {
+        self.note_largest(size.max(self.largest_request));
         self.unlink(index, ANYONE);
-        let before = offset - self.nodes[index as usize].offset;
-        let taken = if before == 0 { index } else { self.split(index, before) };
-        if before > 0 {
+        let Node { place, size: whole, after, .. } = self.nodes[index as usize];
+        let gap = offset - place as u32;
+        let (mut taken, have) = (index, whole - gap);
+        if gap > 0 {
+            self.nodes[index as usize].size = gap;
+            taken = self.insert_after(index, after, place + u64::from(gap), have);
             self.link(index, ANYONE);
         }
-        if self.nodes[taken as usize].size - size >= self.minimal {
-            let rest = self.split(taken, size);
+        if have - size >= self.minimal {
+            self.nodes[taken as usize].size = size;
+            let rest = self.insert_after(taken, after, place + u64::from(gap) + u64::from(size), have - size);
             self.link(rest, ANYONE);
         }
         let node = &mut self.nodes[taken as usize];
@@ -316,23 +354,15 @@ impl SegregatedFit {
         taken
     }
 
-    /// Splits a block that is in no list after `size` units. The answer is what comes after them, in no list either.
-    fn split(&mut self, index: u32, size: u32) -> u32 {
-        let whole = self.nodes[index as usize];
-        let (offset, rest) = (whole.offset + size, whole.size - size);
-        let after = self.new_node(Node { offset, size: rest, before: index, lane: USED, ..whole });
-        let node = &mut self.nodes[index as usize];
-        (node.size, node.after) = (size, after);
-        if let Some(next) = self.nodes.get_mut(whole.after as usize) {
-            next.before = after;
-        }
-        after
-    }
-
     /// Frees a used block into a lane and merges it with neighbours there. The answer is the block it became part of, which is the
     /// neighbour before it where that merged, and the neighbour after it where that was absorbed.
     #[inline]
     pub(crate) fn put(&mut self, index: u32, lane: u32) -> (u32, u32) {
+        if lane == ANYONE { self.put_into(index, ANYONE) } else { self.put_into(index, lane) }
+    }
+
+    #[inline(always)]
+    fn put_into(&mut self, index: u32, lane: u32) -> (u32, u32) {
         let Node { before, after, size, .. } = self.nodes[index as usize];
         let (mut merged, mut absorbed) = (size, NONE);
         let (mut index, mut end) = (index, after);
@@ -375,14 +405,33 @@ impl SegregatedFit {
         if lane == ANYONE { &self.anyone } else { &self.others[lane as usize - 1] }
     }
 
+    /// A block in use.
     #[inline(always)]
-    fn new_node(&mut self, node: Node) -> u32 {
-        if let Some(known) = self.nodes.get_mut(self.spare as usize) {
-            let index = core::mem::replace(&mut self.spare, known.next);
+    fn new_node(&mut self, place: u64, size: u32, before: u32, after: u32) -> u32 {
+        let index = self.spare;
+        if let Some(known) = self.nodes.get_mut(index as usize) {
+            self.spare = known.next;
             // The generation goes on, so that keys of former tenants stay stale.
-            *known = Node { generation: known.generation.wrapping_add(1), ..node };
+            known.generation = known.generation.wrapping_add(1);
+            (known.place, known.size, known.lane) = (place, size, USED);
+            (known.before, known.after) = (before, after);
             return index;
         }
+        self.push_node(Node {
+            place,
+            size,
+            before,
+            after,
+            previous: NONE,
+            next: NONE,
+            lane: USED,
+            class: 0,
+            generation: 0,
+        })
+    }
+
+    #[cold]
+    fn push_node(&mut self, node: Node) -> u32 {
         self.nodes.push(node);
         (self.nodes.len() - 1) as u32
     }
@@ -398,22 +447,29 @@ impl SegregatedFit {
     fn link(&mut self, index: u32, lane: u32) {
         let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
         let node = &mut self.nodes[index as usize];
-        let class = class_of(node.size);
-        let row = (class >> COLUMN_BITS) as usize % ROWS;
-        let head = core::mem::replace(&mut lists.heads[class as usize % CLASSES], index);
-        node.lane = lane;
-        node.previous = NONE;
-        node.next = head;
-        lists.columns[row] |= 1 << (class & (COLUMNS - 1));
-        lists.rows |= 1 << row;
-        if let Some(second) = self.nodes.get_mut(head as usize) {
-            second.previous = index;
+        let (class, rank) = (class_of(node.size), node.rank());
+        (node.lane, node.class) = (lane, class);
+        let head = lists.head(class);
+        // One comparison keeps a low place at the head, which is what a request looks at; the others needn't be in order.
+        if rank < lists.rank(class) || head == NONE {
+            (node.previous, node.next) = (NONE, head);
+            lists.set_head(class, index, rank, head == NONE);
+            if let Some(second) = self.nodes.get_mut(head as usize) {
+                second.previous = index;
+            }
+            return;
+        }
+        let next = core::mem::replace(&mut self.nodes[head as usize].next, index);
+        let node = &mut self.nodes[index as usize];
+        (node.previous, node.next) = (head, next);
+        if let Some(next) = self.nodes.get_mut(next as usize) {
+            next.previous = index;
         }
     }
 
     #[inline(always)]
     fn unlink(&mut self, index: u32, lane: u32) {
-        let Node { size, previous, next, .. } = self.nodes[index as usize];
+        let Node { class, previous, next, .. } = self.nodes[index as usize];
         if let Some(next) = self.nodes.get_mut(next as usize) {
             next.previous = previous;
         }
@@ -422,31 +478,16 @@ impl SegregatedFit {
             return;
         }
         let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
-        let class = class_of(size);
-        lists.heads[class as usize % CLASSES] = next;
-        if next == NONE {
-            let row = (class >> COLUMN_BITS) as usize % ROWS;
-            lists.columns[row] &= !(1 << (class & (COLUMNS - 1)));
-            if lists.columns[row] == 0 {
-                lists.rows &= !(1 << row);
-            }
+        match self.nodes.get(next as usize) {
+            Some(second) => lists.set_head(class, next, second.rank(), false),
+            None => lists.clear(class),
         }
     }
 }
 
 impl Placer for SegregatedFit {
     fn add_span(&mut self, tag: u32, size: u32) -> SpanKey {
-        let root = self.new_node(Node {
-            offset: 0,
-            size,
-            before: NONE,
-            after: NONE,
-            previous: NONE,
-            next: NONE,
-            lane: ANYONE,
-            generation: 0,
-            span: tag,
-        });
+        let root = self.new_node(u64::from(tag) << 32, size, NONE, NONE);
         self.link(root, ANYONE);
         SpanKey(root)
     }
@@ -489,7 +530,7 @@ impl Placer for SegregatedFit {
             Some(free) => free,
             None => self.find_before_refusal(size)?,
         };
-        let index = self.take(free, ANYONE, size);
+        let index = self.take_from(free, ANYONE, size);
         Ok(self.placed(index))
     }
 
@@ -498,7 +539,7 @@ impl Placer for SegregatedFit {
     fn free(&mut self, key: BlockKey) -> bool {
         match self.nodes.get(key.index as usize) {
             Some(node) if node.generation == key.generation && node.lane == USED => {
-                self.put(key.index, ANYONE);
+                self.put_into(key.index, ANYONE);
                 true
             }
             _ => false,

@@ -359,6 +359,30 @@ fn a_persistent_request_lies_inside_a_page_rather_than_fail() {
 }
 
 #[test]
+fn a_request_is_not_refused_because_its_slot_is_larger_than_what_there_is() {
+    let slots = layout(vec![PoolDescription::slabs("slots", 8 * KIB, PageSizes::fixed(64 * KIB))]);
+    let mut rig = Rig::with(PoolsConfig { layout: slots, budget: Some(4 * KIB), ..PoolsConfig::default() });
+    rig.reserve(1000, stream(1));
+    assert_eq!((pool(&rig, "dedicated").allocations, rig.storage.bytes), (1, 1024));
+    let Err(Pressure::OverBudget(numbers)) = rig.try_reserve(4 * KIB, stream(1), AllocationMode::Auto) else {
+        panic!()
+    };
+    assert_eq!((numbers.requested, numbers.reserved, numbers.budget), (4 * KIB, 1024, Some(4 * KIB)));
+}
+
+#[test]
+fn the_devices_peak_stays_when_the_pools_that_made_it_are_gone() {
+    let mut rig = rig_of(PoolLayout::fixed(MIB).unwrap());
+    let held: Vec<_> = (0..3).map(|_| rig.reserve(MIB, stream(1))).collect();
+    rig.install(&slabs()).unwrap();
+    held.into_iter().for_each(|memory| rig.free(memory, &[]));
+    rig.reserve(1, stream(1));
+    let report = rig.pools.report(ReportScope::Device);
+    assert_eq!((report.peak_reserved, report.total().peak_reserved), (3 * MIB, 3 * MIB));
+    assert_eq!((report.total().reserved, report.pools.len()), (16 * KIB, 4));
+}
+
+#[test]
 fn requests_that_get_larger_and_larger_leave_nothing_behind() {
     let mut rig = rig_of(PoolLayout::default());
     for size in 1..=200 {
