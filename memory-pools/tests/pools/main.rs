@@ -6,3 +6,4 @@ mod modes;
 mod pressure;
 mod random;
 mod reuse;
+mod trace;
