@@ -139,7 +139,7 @@ impl<S: Storage> MemoryPools<S> {
         self.reserved += size;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
         self.table[pool].account.page_taken(size);
-        Ok((self.pages.insert(page, size), size))
+        Ok((self.pages.insert(page, size, pool), size))
     }
 
     /// Asks the driver for less and less, so that what it has left is not cut into the smallest pages that do.

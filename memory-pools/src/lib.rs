@@ -23,6 +23,7 @@ mod pressure;
 mod slab_pool;
 mod storage;
 mod streams;
+pub mod trace;
 mod whole;
 
 pub use pages::PageId;

@@ -22,6 +22,8 @@ struct Entry<P> {
     page: Option<P>,
     generation: u32,
     size: u64,
+    /// The number of the pool it was taken for.
+    pool: u16,
 }
 
 /// A table of pages with stable indices.
@@ -35,14 +37,14 @@ impl<P> Pages<P> {
         Self { entries: Vec::new(), vacant: Vec::new() }
     }
 
-    pub(crate) fn insert(&mut self, page: P, size: u64) -> u32 {
+    pub(crate) fn insert(&mut self, page: P, size: u64, pool: u16) -> u32 {
         if let Some(index) = self.vacant.pop() {
             let entry = &mut self.entries[index as usize];
             entry.page = Some(page);
-            entry.size = size;
+            (entry.size, entry.pool) = (size, pool);
             return index;
         }
-        self.entries.push(Entry { page: Some(page), generation: 0, size });
+        self.entries.push(Entry { page: Some(page), generation: 0, size, pool });
         (self.entries.len() - 1) as u32
     }
 
@@ -60,6 +62,11 @@ impl<P> Pages<P> {
         entry.generation = entry.generation.wrapping_add(1);
         self.vacant.push(index);
         Some((page, entry.size))
+    }
+
+    /// The pages with their sizes and the numbers of their pools.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&P, u64, u16)> {
+        self.entries.iter().filter_map(|entry| Some((entry.page.as_ref()?, entry.size, entry.pool)))
     }
 
     /// How many slots there are, vacant ones included.

@@ -9,11 +9,12 @@ use crate::pool::{Keeping, Placing};
 use crate::pressure::Pressure;
 use crate::storage::Storage;
 use crate::streams::Streams;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
-use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
+use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, PoolKind, ReportScope};
 use trunnion_runtime_core::timeline::{Frontier, Timeline};
 
 /// How many pages of layouts that were replaced are looked at together.
@@ -336,6 +337,31 @@ impl<S: Storage> MemoryPools<S> {
         self.table.clear(self.config.alignment);
         self.streams = Streams::new(self.table.len());
         self.reserved = 0;
+    }
+
+    /// What is live, by slot: the id, the bytes asked for, the stream that asked, and the pool that has it. Takes time with the number
+    /// of slots.
+    pub fn live(&self) -> impl Iterator<Item = (MemoryId, u64, StreamId, PoolKind)> {
+        let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.page != NONE);
+        live.map(|(slot, index)| {
+            let memory = MemoryId { index, generation: slot.generation };
+            (memory, slot.size, self.streams.owner(slot.owner), self.table[slot.pool].kind)
+        })
+    }
+
+    /// The bytes behind an allocation that nobody else can have; 0 when `memory` holds nothing.
+    pub(crate) fn padding(&self, memory: MemoryId) -> u64 {
+        let slot = self.slots.get(memory.index as usize);
+        slot.filter(|slot| slot.generation == memory.generation && slot.page != NONE)
+            .map_or(0, |slot| slot.padding.into())
+    }
+
+    /// The pages that are taken: each with its bytes, and the name and the kind of its pool.
+    pub(crate) fn taken_pages(&self) -> impl Iterator<Item = (&S::Page, u64, String, PoolKind)> {
+        self.pages.iter().map(|(page, size, pool)| {
+            let pool = &self.table[pool];
+            (page, size, pool.name(), pool.kind)
+        })
     }
 
     /// The few numbers that are asked for often. Takes time with the number of pools only.

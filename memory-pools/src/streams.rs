@@ -86,6 +86,11 @@ impl Streams {
         }
     }
 
+    /// The stream whose allocations an entry counts.
+    pub(crate) fn owner(&self, index: u32) -> StreamId {
+        self.entries[index as usize].stream
+    }
+
     /// What `stream` holds of a pool.
     pub(crate) fn get(&self, stream: StreamId, pool: usize) -> Tally {
         self.of.get(&stream).map_or(Tally::default(), |index| self.tallies[*index as usize * self.pools + pool])

@@ -292,6 +292,28 @@ fn the_longest_span_is_used_to_its_end_by_every_placer() {
 }
 
 #[test]
+fn a_block_that_fits_is_found_behind_any_number_of_slightly_smaller_ones() {
+    const COUNT: u32 = 300;
+    let mut placer = SegregatedFit::new();
+    placer.add_span(0, COUNT * 1601 + 1651);
+    let mut apart = |size| {
+        let block = placer.allocate(size).unwrap();
+        placer.allocate(1).unwrap();
+        block
+    };
+    let narrow: Vec<_> = (0..COUNT).map(|_| apart(1600)).collect();
+    let wide = apart(1650);
+    assert_eq!(placer.largest_free(), 0);
+    // What was freed first, but for the lowest, is looked at last.
+    let (lowest, others) = narrow.split_first().unwrap();
+    for block in [lowest, &wide].into_iter().chain(others) {
+        assert!(placer.free(block.key));
+    }
+    assert_eq!(placer.allocate(1651), Err(PlaceError::Full { size: 1651, alignment: 1 }));
+    assert_eq!(placer.allocate(1650).unwrap().offset, wide.offset);
+}
+
+#[test]
 fn slabs_fill_the_span_that_is_used_and_leave_others_empty() {
     let mut slabs = Slabs::new(4);
     let spans = [1, 2, 3].map(|tag| slabs.add_span(tag, 40));

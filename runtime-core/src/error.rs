@@ -420,7 +420,7 @@ pub enum Error {
         /// The call.
         what: Text,
     },
-    /// Reading or mapping a file failed.
+    /// Reading, mapping or writing a file failed.
     #[error("{path}: {message}")]
     File {
         /// The file.

@@ -17,6 +17,7 @@ pub mod layout;
 pub mod pool_layout;
 pub mod pressure;
 pub mod report;
+pub mod sink;
 pub mod sync;
 pub mod timeline;
 

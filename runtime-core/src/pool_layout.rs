@@ -160,11 +160,9 @@ impl PoolLayout {
         for (index, pool) in pools.iter().enumerate() {
             let name = &pool.name;
             if name.is_empty() || name.len() > Self::MAX_NAME {
-                return invalid(format!(
-                    "pool `{name}`: a name of {} bytes, it has 1 to {}",
-                    name.len(),
-                    Self::MAX_NAME
-                ));
+                let (begin, length) = (&name[..name.floor_char_boundary(Self::MAX_NAME)], name.len());
+                let limit = Self::MAX_NAME;
+                return invalid(format!("pool `{begin}`: a name of {length} bytes, it has 1 to {limit}"));
             }
             if Self::TAKEN.contains(&name.as_str()) {
                 return invalid(format!("pool `{name}`: a report calls something else so"));

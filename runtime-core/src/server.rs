@@ -29,6 +29,7 @@ use crate::platform::Deadline;
 use crate::pool_layout::PoolLayout;
 use crate::promise::Promise;
 use crate::report::{MemoryReport, MemoryUsage, ReportScope};
+use crate::sink::Sink;
 use crate::staging::PinnedMemory;
 use crate::timeline::Moment;
 use alloc::boxed::Box;
@@ -237,6 +238,42 @@ pub trait MemoryServer {
     fn install_pools(&mut self, _layout: &PoolLayout) -> Option<Result<()>> {
         None
     }
+
+    /// Writing down what becomes of the memory.
+    fn recording(&mut self) -> Option<&mut dyn RecordingServer> {
+        None
+    }
+}
+
+/// A capability: writing down every request for the device's memory and every free, in the order in which they take effect.
+///
+/// A sink that fails ends the recording. The device goes on, and the reason is logged and told by
+/// [`stop_recording`](Self::stop_recording).
+pub trait RecordingServer {
+    /// Whether a recording runs. May be asked before [`Server::start`].
+    fn is_recording(&self) -> bool;
+
+    /// Begins, with what is live. May come before [`Server::start`], so that nothing is missed.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while a recording runs; [`Error::File`] when the sink does not take the beginning.
+    fn start_recording(&mut self, sink: Box<dyn Sink + Send>) -> Result<()>;
+
+    /// Writes the usage of now under a label. Without effect while nothing is recorded.
+    fn snapshot(&mut self, label: &str);
+
+    /// Ends the recording that runs, or tells how the last one ended; `None` where there was none since the last call.
+    fn stop_recording(&mut self) -> Option<MemoryRecording>;
+}
+
+/// What came of a recording of the device's memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct MemoryRecording {
+    /// How many events were written.
+    pub events: u64,
+    /// Why the sink took no more, if it failed; the text then lacks its end.
+    pub fault: Option<String>,
 }
 
 /// A capability: somebody outside the runtime uses device memory in place, ordered like an operation.

@@ -9,6 +9,9 @@ use crate::discovery::{Discovery, enumerate, rank};
 use crate::error::Error;
 use crate::errors::OpenError;
 use crate::id::DeviceId;
+use crate::server::Opened;
+use crate::sink::FileSink;
+use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 
@@ -46,13 +49,26 @@ where
 /// # Errors
 /// [`Error::UnknownBackend`] and [`OpenError::NoMatch`] list what there is; [`Error::NoDevice`] says how many devices there are;
 /// [`Error::BackendUnavailable`] and [`OpenError::NoDevices`] say why there can be none; [`ConfigError`](crate::ConfigError) says where an
-/// option that the backend does not take was read, [`Error::UnknownOption`] and [`Error::BadOption`] where it came from the builder.
+/// option that the backend does not take was read, [`Error::UnknownOption`] and [`Error::BadOption`] where it came from the builder;
+/// [`Error::File`] says why the file that `memory_trace` names cannot be written.
 pub fn open_with(config: &Config) -> Result<Client, OpenError> {
     let device = choose(config.device(), &backends())?;
     let settings = config.settings(device.backend.as_str());
-    let open = || backend(device.backend.as_str())?.open(device.index, &settings.open);
-    let opened = Client::init_with(device, &settings, || Ok(config.server_layers().around(open()?)));
-    opened.map_err(|error| config.located(error))
+    let open = || {
+        let mut opened = backend(device.backend.as_str())?.open(device.index, &settings.open)?;
+        if let Some(file) = config.memory_trace_file() {
+            trace_memory(&mut opened, device, file)?;
+        }
+        Ok(config.server_layers().around(opened))
+    };
+    Client::init_with(device, &settings, open).map_err(|error| config.located(error))
+}
+
+/// Has a server that was not started write what is asked of its memory to a file.
+fn trace_memory(opened: &mut Opened, device: DeviceId, file: &str) -> Result<(), Error> {
+    let unsupported = || Error::Unsupported { what: "memory_trace".into(), backend: device.backend };
+    let server = opened.server.memory().and_then(|memory| memory.recording()).ok_or_else(unsupported)?;
+    server.start_recording(Box::new(FileSink::create_another(file)?))
 }
 
 /// The device that is asked for, else the best there is.
@@ -97,7 +113,6 @@ mod tests {
     use crate::error::Result;
     use crate::id::BackendName;
     use crate::properties::{DeviceInfo, DeviceKind};
-    use crate::server::Opened;
     use alloc::string::String;
     use alloc::vec::Vec;
 

@@ -27,11 +27,15 @@ pub use replay::{ReadProgramError, read_program, replay};
 // The modules of `trunnion-runtime-core`, under their own names.
 pub use trunnion_runtime_core::{
     access, allocation, backend, budget, bytes, client, elem, error, executor, failure, grid, handle, id, kernel,
-    layout, platform, pool_layout, pressure, promise, properties, report, server, service, staging, stream, timeline,
+    layout, platform, pool_layout, pressure, promise, properties, report, server, service, sink, staging, stream,
+    timeline,
 };
 
 /// Servers around a server: for [`Config::layers`], or around a server before [`Client::try_init`].
 pub use trunnion_server_layers as layers;
+
+/// A device's memory as pure host logic: [traces](memory_pools::trace) of it are replayed against any pools, and drawn.
+pub use trunnion_memory_pools as memory_pools;
 
 // What nearly every program names.
 pub use access::Access;

@@ -99,8 +99,8 @@ impl<D: Driver> DriverServer<D> {
             return;
         };
         let failure = Failure::new(at, error.clone());
-        if let Some((memory, size)) = self.reserving.take() {
-            self.leave_unplaced(at, memory, size, error.clone());
+        if let Some(request) = self.reserving.take() {
+            self.leave_unplaced(at, &request, error.clone());
         }
         if let Some(promise) = self.granting.take() {
             promise.fulfil(Err(error), &mut self.wakers);
@@ -133,6 +133,8 @@ impl<D: Driver> DriverServer<D> {
             // A lost device may never answer, and uses no memory any more where its driver says that it is idle.
             drained = self.hardware.driver.drain(deadline);
         }
+        // What is live now is so to the end of the recording.
+        self.recording.end();
         self.give_back(drained);
         // What would not end in time is left to itself: the drop does not wait for it again.
         self.settings.drop_wait = Duration::ZERO;

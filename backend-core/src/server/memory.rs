@@ -18,7 +18,7 @@ use trunnion_runtime_core::id::MemoryId;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, PoolKind, ReportScope};
-use trunnion_runtime_core::server::{MemoryServer, StagingServer};
+use trunnion_runtime_core::server::{MemoryServer, RecordingServer, StagingServer};
 use trunnion_runtime_core::staging::PinnedMemory;
 use trunnion_runtime_core::timeline::{Frontier, Moment};
 
@@ -67,9 +67,9 @@ impl<D: Driver> Storage for Hardware<D> {
 
 impl<D: Driver> DriverServer<D> {
     pub(super) fn reserve_memory(&mut self, at: Moment, handle: &Handle, mode: AllocationMode) {
-        self.reserve_or(at, handle, |server, request| {
-            if let Err(error) = server.reserve_within(&Request { mode, ..*request }) {
-                server.leave_unplaced(at, request.memory, request.size, error);
+        self.reserve_or(at, handle, mode, |server, request| {
+            if let Err(error) = server.reserve_recorded(request) {
+                server.leave_unplaced(at, request, error);
             }
             Ok(())
         })
@@ -78,13 +78,14 @@ impl<D: Driver> DriverServer<D> {
 
     /// [`reserve_memory`](Self::reserve_memory); where there is none nothing is left of the attempt.
     pub(super) fn try_reserve_memory(&mut self, at: Moment, handle: &Handle, mode: AllocationMode) -> Result<()> {
-        self.reserve_or(at, handle, |server, request| server.reserve_within(&Request { mode, ..*request }))
+        self.tried = mode;
+        self.reserve_or(at, handle, mode, Self::reserve_recorded)
     }
 
     /// The cause lies on all of the memory that is not to be had.
     pub(super) fn refuse_memory(&mut self, at: Moment, handle: &Handle, cause: Error) {
-        self.reserve_or(at, handle, |server, request| {
-            server.leave_unplaced(at, request.memory, request.size, cause);
+        self.reserve_or(at, handle, self.tried, |server, request| {
+            server.leave_unplaced(at, request, cause);
             Ok(())
         })
         .ok();
@@ -94,6 +95,7 @@ impl<D: Driver> DriverServer<D> {
         &mut self,
         at: Moment,
         handle: &Handle,
+        mode: AllocationMode,
         place: impl FnOnce(&mut Self, &Request) -> Result<()>,
     ) -> Result<()> {
         self.service.get_or_insert(handle.service());
@@ -105,8 +107,9 @@ impl<D: Driver> DriverServer<D> {
             // On an idle stream the block's last uses are done: nobody needs to wait for this moment.
             let is_idle = slot.flight.is_empty() && slot.queue.is_empty() && slot.waits.is_done(&self.timeline);
             self.tracker.open(memory, size, Moment { seq: if is_idle { 0 } else { at.seq }, ..at });
-            self.reserving = Some((memory, size));
-            placed = place(self, &Request { memory, size, stream: at.stream, mode: AllocationMode::Auto });
+            let request = Request { memory, size, stream: at.stream, mode };
+            self.reserving = Some(request);
+            placed = place(self, &request);
             self.reserving = None;
             if placed.is_err() {
                 self.tracker.close(memory);
@@ -120,11 +123,23 @@ impl<D: Driver> DriverServer<D> {
         placed
     }
 
+    fn reserve_recorded(&mut self, request: &Request) -> Result<()> {
+        self.reserve_within(request)?;
+        if self.recording.is_on() {
+            self.record_request(request, None);
+        }
+        Ok(())
+    }
+
     /// There is no memory: the cause lies on all of it.
-    pub(super) fn leave_unplaced(&mut self, at: Moment, memory: MemoryId, size: u64, error: Error) {
-        let failure = Failure::new(at, error);
+    pub(super) fn leave_unplaced(&mut self, at: Moment, request: &Request, error: Error) {
+        let Request { memory, size, .. } = *request;
+        let failure = Failure::new(at, error.clone());
         self.tracker.mark(memory, 0..size, &failure);
         self.unplaced.insert(memory, failure);
+        if self.recording.is_on() {
+            self.record_request(request, Some(&error));
+        }
     }
 
     fn reserve_within(&mut self, request: &Request) -> Result<()> {
@@ -136,6 +151,9 @@ impl<D: Driver> DriverServer<D> {
             };
             match pressure {
                 Pressure::Wait(frontier) => {
+                    if self.recording.is_on() {
+                        self.record_wait(request);
+                    }
                     let deadline = deadline.get_or_insert_with(|| Deadline::after(self.settings.pressure_wait));
                     if !self.wait_for_memory(&frontier, deadline) {
                         return Err(self.ended.clone().unwrap_or_else(|| self.out_of_memory(request)));
@@ -204,6 +222,9 @@ impl<D: Driver> DriverServer<D> {
             self.unplaced.remove(&memory);
         }
         let frontier = self.tracker.close(memory);
+        if self.recording.is_on() {
+            self.record_free(memory, &frontier);
+        }
         self.pools.free(&mut self.hardware, memory, frontier, &self.timeline);
     }
 }
@@ -231,6 +252,9 @@ impl<D: Driver> MemoryServer for DriverServer<D> {
         self.collect();
         self.settle();
         self.pools.cleanup(&mut self.hardware, &self.timeline);
+        if self.recording.is_on() {
+            self.record_cleanup();
+        }
         self.ended.clone().map_or(Ok(()), Err)
     }
 
@@ -238,7 +262,15 @@ impl<D: Driver> MemoryServer for DriverServer<D> {
         self.collect();
         self.settle();
         let ended = self.ended.clone().map_or(Ok(()), Err);
-        Some(ended.and_then(|()| self.pools.install(&mut self.hardware, layout, &self.timeline)))
+        let installed = ended.and_then(|()| self.pools.install(&mut self.hardware, layout, &self.timeline));
+        if installed.is_ok() && self.recording.is_on() {
+            self.record_layout(layout);
+        }
+        Some(installed)
+    }
+
+    fn recording(&mut self) -> Option<&mut dyn RecordingServer> {
+        Some(self)
     }
 }
 

@@ -20,6 +20,7 @@
 //! | `completion.rs` | what the hardware has finished: moments, wakers, late failures |
 //! | `reading.rs` | reads under way |
 //! | `memory.rs` | reservations over the driver's pages |
+//! | `recording.rs` | writing down what becomes of the memory |
 //! | `access.rs` | use in place |
 //! | `code.rs`, `disk.rs` | compiled kernels, in memory and on disk |
 //! | `ending.rs` | panics, the lost device, shutdown |
@@ -40,6 +41,7 @@ mod memory;
 mod operations;
 mod parking;
 mod reading;
+mod recording;
 mod settings;
 mod tasks;
 
@@ -57,8 +59,10 @@ use memory::Hardware;
 use operations::Names;
 use parking::Hand;
 use reading::PendingRead;
-use trunnion_memory_pools::{MemoryPools, PoolsConfig};
+use recording::Recording;
+use trunnion_memory_pools::{MemoryPools, PoolsConfig, Request};
 use trunnion_resource_tracker::{Streams, Tracker};
+use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::executor::Wakers;
 use trunnion_runtime_core::failure::Failure;
@@ -80,6 +84,8 @@ pub struct DriverServer<D: Driver> {
     reads: BTreeMap<u64, PendingRead>,
     /// Memory whose reservation failed, and why.
     unplaced: HashMap<MemoryId, Failure>,
+    /// Writes down what becomes of the memory.
+    recording: Recording,
     /// Stands for buffers of zero bytes, which have no memory; made when the first is bound.
     nothing: Option<D::Page>,
     /// Operations that are parked.
@@ -104,7 +110,9 @@ pub struct DriverServer<D: Driver> {
     /// A failure that reached the operation under way.
     tainted: Option<Failure>,
     hand: Option<Hand>,
-    reserving: Option<(MemoryId, u64)>,
+    reserving: Option<Request>,
+    /// The mode of the request that was tried last, for when it is refused.
+    tried: AllocationMode,
     granting: Option<Promise<Grant>>,
     submitting: Option<usize>,
     polling: bool,
@@ -131,6 +139,7 @@ impl<D: Driver> DriverServer<D> {
             timeline: Streams::new(),
             reads: BTreeMap::new(),
             unplaced: HashMap::new(),
+            recording: Recording::default(),
             nothing: None,
             parked: 0,
             granted: Vec::new(),
@@ -146,6 +155,7 @@ impl<D: Driver> DriverServer<D> {
             tainted: None,
             hand: None,
             reserving: None,
+            tried: AllocationMode::Auto,
             granting: None,
             submitting: None,
             polling: false,

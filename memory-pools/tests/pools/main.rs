@@ -7,3 +7,4 @@ mod modes;
 mod pressure;
 mod random;
 mod reuse;
+mod trace;

@@ -9,6 +9,7 @@ mod launch;
 mod launch_mode;
 mod memory;
 mod recorder;
+mod recording;
 mod resource;
 mod staging;
 mod time;

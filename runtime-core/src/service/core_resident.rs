@@ -8,7 +8,7 @@ use crate::executor::{Resident, Wakers};
 use crate::handle::Handle;
 use crate::platform::Deadline;
 use crate::pressure::{MemoryPressure, PressureAnswer, RETRIES};
-use crate::server::{Grant, Server};
+use crate::server::{Grant, RecordingServer, Server};
 use crate::timeline::Moment;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -72,6 +72,14 @@ impl Core {
             attempt += 1;
             self.free_dropped();
         }
+    }
+
+    /// Asks what records the memory, where the server has that, and notes whether it does.
+    pub(crate) fn ask_recording<T>(&mut self, ask: impl FnOnce(&mut dyn RecordingServer) -> T) -> Option<T> {
+        let recording = self.server.memory()?.recording()?;
+        let answer = ask(recording);
+        self.shared.is_recording.store(recording.is_recording(), Ordering::Relaxed);
+        Some(answer)
     }
 
     /// An access in place is asked for; answered with `unsupported` where the server has none.

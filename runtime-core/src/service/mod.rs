@@ -88,6 +88,8 @@ pub(crate) struct Shared {
     leans: Leans,
     /// Bytes in the queue on their way to the device.
     staged: AtomicUsize,
+    /// Whether the memory is recorded: who takes snapshots looks here first.
+    pub(crate) is_recording: AtomicBool,
     shutdown: spin::Mutex<Option<Deadline>>,
     abandoned: AtomicUsize,
 }
@@ -164,6 +166,7 @@ impl Service {
             has_late: AtomicBool::new(false),
             leans: Leans::default(),
             staged: AtomicUsize::new(0),
+            is_recording: AtomicBool::new(false),
             shutdown: spin::Mutex::new(None),
             abandoned: AtomicUsize::new(0),
         });
@@ -180,8 +183,9 @@ impl Service {
                 )));
             }
         }
-        let executor =
-            Executor::new(Core::new(server, shared.clone()), config).map_err(|error| unavailable(error.to_string()))?;
+        let mut core = Core::new(server, shared.clone());
+        core.ask_recording(|_| ());
+        let executor = Executor::new(core, config).map_err(|error| unavailable(error.to_string()))?;
         let without_thread = WithoutThread::of(settings.executor.execution);
         let notifier = executor.notifier();
         let service = Self {

@@ -33,8 +33,8 @@ pub use defect::{Defect, ParseError};
 pub use kernels::{KernelInfo, KernelTable, Unresolved};
 pub use play::{FRESH, Player, ReplayError, replay};
 pub use step::{Call, Counts, LaunchCall, Program, Step, View};
-pub use text::Sink;
 pub(crate) use text::Writer;
+pub use trunnion_runtime_core::sink::Sink;
 
 /// The version of the text form that is written, and the latest that is read.
 pub const VERSION: u32 = 1;

@@ -11,37 +11,13 @@ use core::ops::Range;
 use trunnion_runtime_core::kernel::{BufferInterface, HostUse};
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::server::Bounds;
+use trunnion_runtime_core::sink::Sink;
 
 /// The most bytes that stand in the line of their call.
 const INLINE: usize = 1024;
 
 /// The bytes in a line of their own.
 const PIECE: usize = 8 << 10;
-
-/// Where lines go: a file, a string, a port of a board.
-pub trait Sink {
-    /// Takes a line, given without its end.
-    ///
-    /// # Errors
-    /// Why it was not taken. Nothing more is given to the sink then.
-    fn line(&mut self, line: &str) -> Result<(), String>;
-
-    /// What was taken is to be safe where the process ends now.
-    ///
-    /// # Errors
-    /// As for [`line`](Self::line).
-    fn flush(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-impl Sink for String {
-    fn line(&mut self, line: &str) -> Result<(), String> {
-        self.push_str(line);
-        self.push('\n');
-        Ok(())
-    }
-}
 
 /// Writes a program to a sink. After the sink's first failure it writes nothing.
 pub(crate) struct Writer<K> {

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `contract.rs` | the `Server` trait, call by call |
 //! | `later.rs` | bytes that are not there when the call is made |
-//! | `file.rs` | a file to write to |
+//! | `file.rs` | a recording to a file |
 
 mod contract;
 #[cfg(feature = "std")]
@@ -17,9 +17,9 @@ mod file;
 mod later;
 
 #[cfg(feature = "std")]
-pub use file::FileSink;
-#[cfg(feature = "std")]
 pub(crate) use file::to_file;
+#[cfg(feature = "std")]
+pub use trunnion_runtime_core::sink::FileSink;
 
 use crate::program::{KernelInfo, MAX_DIMENSIONS, MAX_SIZE, Sink, Writer};
 use alloc::boxed::Box;

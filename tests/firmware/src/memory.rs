@@ -5,6 +5,7 @@ use crate::check::{Check, Outcome, fails, holds, same};
 use crate::device::{MEMORY, device, holds_elements, open, open_with, upload};
 use crate::kernels::{PART, PART_BYTES, add};
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +15,7 @@ use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::pressure::{PressureAnswer, RETRIES};
 use trunnion_runtime_core::report::{MemoryUsage, PoolKind, ReportScope};
 use trunnion_runtime_core::service::Settings;
+use trunnion_runtime_core::sink::Sink;
 
 pub(crate) const CHECKS: &[Check] = &[
     Check { name: "a request over the device's largest allocation is refused", run: too_large },
@@ -27,6 +29,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "an upload goes through locked memory, and through plain where that is refused", run: staged },
     Check { name: "a dry run plans more memory than the board has", run: dry },
     Check { name: "memory is kept or has a page of its own where that is asked for", run: modes },
+    Check { name: "what is asked of memory is written to a port, line by line", run: recorded },
     Check { name: "when everything is dropped the report is at its baseline", run: baseline },
 ];
 
@@ -156,6 +159,33 @@ fn modes() -> Outcome {
     let report = client.memory_report(ReportScope::Device)?;
     let live = |kind| report.pools.iter().filter(|pool| pool.kind == kind).map(|pool| pool.live).sum::<u64>();
     same([PoolKind::Persistent, PoolKind::Dedicated, PoolKind::General].map(live), [3000, 3000, 0])
+}
+
+/// Stands for a port: counts the lines, and those of events.
+struct Port;
+
+static LINES: AtomicU32 = AtomicU32::new(0);
+static EVENTS: AtomicU32 = AtomicU32::new(0);
+
+impl Sink for Port {
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        LINES.fetch_add(1, Ordering::Relaxed);
+        let is_event = ["alloc 0 100 ", "snapshot ", "free 0"].iter().any(|word| line.starts_with(word));
+        EVENTS.fetch_add(is_event.into(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn recorded() -> Outcome {
+    let client = open()?;
+    client.record_memory_start(Port)?;
+    let buffer = client.zeros(100)?;
+    client.record_memory("one buffer")?;
+    drop(buffer);
+    let recording = client.record_memory_stop()?;
+    same(recording.map(|recording| (recording.events, recording.fault)), Some((3, None)))?;
+    same(EVENTS.load(Ordering::Relaxed), 3)?;
+    holds(LINES.load(Ordering::Relaxed) > 4, "the head and the end are lines too")
 }
 
 fn baseline() -> Outcome {

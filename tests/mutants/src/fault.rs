@@ -59,6 +59,12 @@ pub enum Fault {
     LockGivenUp,
     /// A dry run is a real one.
     DryRunRuns,
+    /// A recording of the memory leaves out what is freed.
+    FreesUnrecorded,
+    /// A recording of the memory leaves out snapshots.
+    SnapshotLost,
+    /// A recording whose sink failed says that it is whole.
+    RecordingFaultHidden,
 
     // ---- bytes
     /// A kernel's buffers begin where their allocations do.

@@ -113,6 +113,9 @@ mutants! {
     budget_off BudgetOff Plain ["M18::what_is_used_is_told_and_adds_up"];
     lock_given_up LockGivenUp Plain ["M11::a_refused_lock_is_plain_memory_and_counted_and_later_ones_are_tried"];
     dry_run_runs DryRunRuns Plain ["M20::nothing_runs_in_a_dry_run_and_reads_give_zeros"];
+    frees_unrecorded FreesUnrecorded Plain ["M19::every_request_and_free_is_recorded_in_order"];
+    snapshot_lost SnapshotLost Plain ["M19::a_snapshot_has_the_usage_of_its_place"];
+    recording_fault_hidden RecordingFaultHidden Plain ["M19::a_sink_that_fails_ends_the_recording_and_disturbs_nobody"];
 
     // ---- bytes
     offset_ignored OffsetIgnored Plain ["L5::a_slice_is_what_the_kernel_sees"];

@@ -27,8 +27,10 @@ use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server, Until,
+    AccessServer, Bounds, Grant, Launch, MemoryRecording, MemoryServer, Pattern, Payload, RecordingServer, Region,
+    Server, Until,
 };
+use trunnion_runtime_core::sink::Sink;
 use trunnion_runtime_core::timeline::Moment;
 
 /// How much longer than it should a shutdown takes.
@@ -412,6 +414,35 @@ impl MemoryServer for MutantServer {
     fn install_pools(&mut self, layout: &PoolLayout) -> Option<Result<()>> {
         if self.is(Fault::LayoutIgnored) { Some(Ok(())) } else { self.inner.install_pools(layout) }
     }
+
+    fn recording(&mut self) -> Option<&mut dyn RecordingServer> {
+        Some(self)
+    }
+}
+
+impl RecordingServer for MutantServer {
+    fn is_recording(&self) -> bool {
+        self.inner.is_recording()
+    }
+
+    fn start_recording(&mut self, sink: Box<dyn Sink + Send>) -> Result<()> {
+        let frees = !self.is(Fault::FreesUnrecorded);
+        self.inner.start_recording(Box::new(Selective { sink, frees }))
+    }
+
+    fn snapshot(&mut self, label: &str) {
+        if !self.is(Fault::SnapshotLost) {
+            self.inner.snapshot(label);
+        }
+    }
+
+    fn stop_recording(&mut self) -> Option<MemoryRecording> {
+        let recording = self.inner.stop_recording();
+        if self.is(Fault::RecordingFaultHidden) {
+            return recording.map(|recording| MemoryRecording { fault: None, ..recording });
+        }
+        recording
+    }
 }
 
 impl AccessServer for MutantServer {
@@ -432,6 +463,22 @@ impl Drop for MutantServer {
         if self.is(Fault::ContextShared) && !self.started {
             CONTEXT_GONE.store(true, Ordering::SeqCst);
         }
+    }
+}
+
+/// Takes lines, those of frees where it is to.
+struct Selective {
+    sink: Box<dyn Sink + Send>,
+    frees: bool,
+}
+
+impl Sink for Selective {
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        if self.frees || !line.starts_with("free ") { self.sink.line(line) } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        self.sink.flush()
     }
 }
 

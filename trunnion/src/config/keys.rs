@@ -11,7 +11,7 @@ use alloc::string::ToString;
 use trunnion_server_layers::ParseLayersError;
 
 /// The settings' names.
-pub(super) const NAMES: [&str; 13] = [
+pub(super) const NAMES: [&str; 14] = [
     "backend",
     "bounds",
     "drop_timeout",
@@ -21,6 +21,7 @@ pub(super) const NAMES: [&str; 13] = [
     "layers",
     "memory_budget",
     "memory_pools",
+    "memory_trace",
     "ring",
     "spin",
     "staging_limit",
@@ -89,6 +90,13 @@ pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), C
         "layers" => config.layers = text.parse().map_err(|error: ParseLayersError| error.to_string())?,
         "memory_budget" => settings.open.memory_budget = value::size_or_off(text).ok_or(SIZE)?,
         "memory_pools" => settings.open.memory_pools = pools(text).ok_or(POOLS)?,
+        "memory_trace" => {
+            config.memory_trace = match text {
+                "" => return Err("a file, or 0 for none".into()),
+                off if value::is_off(off) => None,
+                file => Some(file.to_string()),
+            }
+        }
         "ring" => {
             let bytes = value::size(text).and_then(|bytes| usize::try_from(bytes).ok());
             let fits = bytes.filter(|bytes| (Executor::MIN_RING_BYTES..=Executor::MAX_RING_BYTES).contains(bytes));

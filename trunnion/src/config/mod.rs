@@ -37,6 +37,7 @@ use trunnion_server_layers::Layers;
 /// | `memory_pools` | `TRUNNION_MEMORY_POOLS` | `adaptive`, `slabs`, `exclusive`, `fixed:SIZE`; the builder takes any [`PoolLayout`] | `adaptive` | `adaptive` |
 /// | `dry_run` | `TRUNNION_DRY_RUN` | `true` | a real run | a real run |
 /// | `staging_limit` | `TRUNNION_STAGING_LIMIT` | a size | `256MiB` | no limit |
+/// | `memory_trace` | `TRUNNION_MEMORY_TRACE` | a file, to which [what is asked of the memory](crate::Client::record_memory_start) is written | none | none |
 /// | `kernel_cache` | `TRUNNION_KERNEL_CACHE` | a directory | not kept | not kept |
 /// | `wait_timeout` | `TRUNNION_WAIT_TIMEOUT` | a time | `30s` | not valid: every wait has an end |
 /// | `drop_timeout` | `TRUNNION_DROP_TIMEOUT` | a time | `5s` | a drop does not wait |
@@ -63,6 +64,7 @@ use trunnion_server_layers::Layers;
 pub struct Config {
     device: Option<Device>,
     layers: Layers,
+    memory_trace: Option<String>,
     settings: Settings,
     options: BTreeMap<String, BTreeMap<String, String>>,
     /// Where options that were read stand, and as what: by backend and name.
@@ -181,6 +183,14 @@ impl Config {
         self
     }
 
+    /// The file to which every request for the device's memory and every free is written from the start, as
+    /// [`Client::record_memory_start`](crate::Client::record_memory_start) does. Of several devices that are opened with one
+    /// file, the second has a file of its own, with `-2` behind the name. Default: none.
+    pub fn memory_trace(mut self, file: impl Into<String>) -> Self {
+        self.memory_trace = Some(file.into());
+        self
+    }
+
     /// The directory in which compiled kernels are kept. Default: none.
     pub fn kernel_cache(mut self, directory: impl Into<String>) -> Self {
         self.settings.open.kernel_cache = Some(directory.into());
@@ -250,7 +260,12 @@ impl Config {
         &self.layers
     }
 
-    /// What a device of this backend is started with, its layers aside: for [`Client::load_with`](crate::Client::load_with).
+    /// The file to which what is asked of the device's memory is written, which [`open_with`](crate::open_with) makes.
+    pub fn memory_trace_file(&self) -> Option<&str> {
+        self.memory_trace.as_deref()
+    }
+
+    /// What a device of this backend is started with, its layers and its trace aside: for [`Client::load_with`](crate::Client::load_with).
     pub fn settings(&self, backend: &str) -> Settings {
         let mut settings = self.settings.clone();
         settings.open.options = self.options.get(&backend.to_lowercase()).cloned().unwrap_or_default();

@@ -21,7 +21,7 @@ fn from_variables(list: &[(&str, &str)]) -> Result<Config, ConfigError> {
 }
 
 /// What a configuration says, key by key.
-fn shown(config: &Config) -> [String; 13] {
+fn shown(config: &Config) -> [String; 14] {
     let settings = config.settings("host");
     let executor = &settings.executor;
     [
@@ -34,6 +34,7 @@ fn shown(config: &Config) -> [String; 13] {
         config.server_layers().to_string(),
         format!("{:?}", settings.open.memory_budget),
         settings.open.memory_pools.to_string(),
+        format!("{:?}", config.memory_trace_file()),
         format!("{:?}", executor.ring_bytes),
         format!("{:?}", executor.spin),
         format!("{:?}", settings.staging_limit),
@@ -43,7 +44,7 @@ fn shown(config: &Config) -> [String; 13] {
 
 /// For each key: values that are valid with what they come to, and values that are not.
 type Case = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
-const CASES: [Case; 13] = [
+const CASES: [Case; 14] = [
     (
         "backend",
         &[
@@ -107,6 +108,17 @@ const CASES: [Case; 13] = [
         ],
         &["slab", "fixed", "fixed:", "fixed:0", "fixed:64KB", "adaptive:1"],
     ),
+    (
+        "memory_trace",
+        &[
+            ("run.trace", "Some(\"run.trace\")"),
+            ("./0", "Some(\"./0\")"),
+            ("0", "None"),
+            ("off", "None"),
+            ("false", "None"),
+        ],
+        &[],
+    ),
     ("ring", &[("256KiB", "262144"), ("4096", "4096"), ("1MiB", "1048576")], &["0", "4095", "off", "2GiB", "ring"]),
     ("spin", &[("50us", "50µs"), ("0", "0ns"), ("off", "0ns")], &["50", "50ns"]),
     (
@@ -157,6 +169,8 @@ fn every_value_that_is_not_valid_is_named_with_what_is() {
     assert!(error.contains("layer `fault=1:gone`: there is no kind `gone`; valid: oom, refused"), "{error}");
     let error = from_file("kernel_cache = ''").unwrap_err().to_string();
     assert!(error.contains("a directory, or 0 for none"), "{error}");
+    let error = from_file("memory_trace = ''").unwrap_err().to_string();
+    assert!(error.contains("a file, or 0 for none"), "{error}");
 }
 
 #[test]
@@ -194,14 +208,14 @@ fn the_builder_counts_before_the_environment_that_before_the_file_that_before_th
 
 #[test]
 fn a_variable_set_to_0_turns_off_what_the_file_says() {
-    let file = "backend = 'vulkan'\nmemory_budget = '1GiB'\nkernel_cache = 'cache'\nbounds = 'validate'\nspin = '1ms'\ndrop_timeout = '9s'\nlayers = 'validate'\ndry_run = true\nstaging_limit = '1MiB'";
+    let file = "backend = 'vulkan'\nmemory_budget = '1GiB'\nkernel_cache = 'cache'\nbounds = 'validate'\nspin = '1ms'\ndrop_timeout = '9s'\nlayers = 'validate'\ndry_run = true\nmemory_trace = 'a'\nstaging_limit = '1MiB'";
     let names = ["BACKEND", "MEMORY_BUDGET", "KERNEL_CACHE", "BOUNDS", "SPIN", "DROP_TIMEOUT", "LAYERS"];
-    let names = names.into_iter().chain(["DRY_RUN", "STAGING_LIMIT"]).map(|name| format!("TRUNNION_{name}"));
-    let off = names.map(|name| (name, "0".to_string()));
+    let names = names.into_iter().chain(["DRY_RUN", "MEMORY_TRACE", "STAGING_LIMIT"]);
+    let off = names.map(|name| (format!("TRUNNION_{name}"), "0".to_string()));
     let config = merge(Some(file), off).unwrap();
     let shown = shown(&config);
-    let expected = ["None", "Auto", "0ns", "false", "None", "0", "None", "0ns", "None"];
-    assert_eq!([0, 1, 2, 3, 5, 6, 7, 10, 11].map(|i| shown[i].as_str()), expected);
+    let expected = ["None", "Auto", "0ns", "false", "None", "0", "None", "None", "0ns", "None"];
+    assert_eq!([0, 1, 2, 3, 5, 6, 7, 9, 11, 12].map(|i| shown[i].as_str()), expected);
 }
 
 #[test]
@@ -249,6 +263,7 @@ fn the_builder_sets_each_setting() {
         .memory_pools(PoolLayout::exclusive())
         .dry_run(true)
         .staging_limit(1 << 12)
+        .memory_trace("trace")
         .kernel_cache("cache")
         .wait_timeout(Duration::from_secs(1))
         .drop_timeout(Duration::ZERO)
@@ -267,6 +282,7 @@ fn the_builder_sets_each_setting() {
         "validate",
         "Some(1048576)",
         "exclusive: exclusive",
+        "Some(\"trace\")",
         "4096",
         "0ns",
         "Some(4096)",

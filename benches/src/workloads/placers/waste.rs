@@ -26,11 +26,12 @@ enum Operation {
     Free { id: u32 },
 }
 
-/// A trace, how many ids it has, and the most that is live at one time, in units, of the sizes as they are asked for.
+/// A trace, how many ids it has, the bytes of its units, and the most bytes that live at one time, as they were asked for.
 struct Program {
     operations: Vec<Operation>,
     ids: usize,
-    peak: f64,
+    unit: u64,
+    peak: u64,
 }
 
 /// An arena without an end, in units.
@@ -100,7 +101,7 @@ impl Program {
             let id = id as u32;
             if begins { Operation::Allocate { id, units } } else { Operation::Free { id } }
         });
-        Self { operations: operations.collect(), ids: lifetimes.len(), peak: peak_live(lifetimes) as f64 / UNIT as f64 }
+        Self { operations: operations.collect(), ids: lifetimes.len(), unit: UNIT, peak: peak_live(lifetimes) }
     }
 
     /// A thousand live blocks of 256 bytes to 64 MiB, as many of each power of two, that come and go at random.
@@ -113,23 +114,23 @@ impl Program {
             z ^ z >> 31
         };
         let (mut operations, mut live, mut ids) = (Vec::new(), Vec::new(), 0);
-        let (mut bytes_live, mut peak) = (0, 0);
+        let (mut bytes, mut peak) = (0, 0);
         while operations.len() < OPERATIONS {
             if live.len() >= LIVE {
                 let (id, size) = live.swap_remove((next() % live.len() as u64) as usize);
-                bytes_live -= size;
+                bytes -= size;
                 operations.push(Operation::Free { id });
             } else {
                 let base = 1 << (8 + next() % 18);
                 let size = base + next() % base;
                 operations.push(Operation::Allocate { id: ids, units: size.div_ceil(SEEDED_UNIT) as u32 });
                 live.push((ids, size));
-                bytes_live += size;
-                peak = peak.max(bytes_live);
+                bytes += size;
+                peak = peak.max(bytes);
                 ids += 1;
             }
         }
-        Self { operations, ids: ids as usize, peak: peak as f64 / SEEDED_UNIT as f64 }
+        Self { operations, ids: ids as usize, unit: SEEDED_UNIT, peak }
     }
 
     /// What is wasted, and the ns an operation took.
@@ -148,7 +149,7 @@ impl Program {
             }
         }
         let time = start.elapsed().as_secs_f64() * 1e9 / self.operations.len().max(1) as f64;
-        (1.0 - self.peak / high_water.max(1) as f64, time)
+        (1.0 - self.peak as f64 / (high_water.max(1) * self.unit) as f64, time)
     }
 }
 
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_seeded_trace_is_the_one_that_is_documented() {
-        let mib = |seed| Program::seeded(seed).peak * SEEDED_UNIT as f64 / f64::from(1 << 20);
+        let mib = |seed| Program::seeded(seed).peak as f64 / (1 << 20) as f64;
         assert_eq!(SEEDS.map(|seed| (mib(seed) * 10.0).round() / 10.0), [5893.0, 6075.4, 6561.9]);
     }
 

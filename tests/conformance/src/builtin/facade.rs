@@ -5,6 +5,7 @@ use core::time::Duration;
 use trunnion::backend::{Backend, OpenSettings};
 use trunnion::error::{Error, Result};
 use trunnion::id::{BackendName, DeviceId};
+use trunnion::memory_pools::trace::Trace;
 use trunnion::properties::{DeviceInfo, DeviceKind};
 use trunnion::server::Opened;
 use trunnion::service::BoundsPolicy;
@@ -32,6 +33,8 @@ tests! {
     X4 a_variable_that_is_zero_is_off;
     X4 layers_are_put_around_the_server_of_a_device_that_is_opened .env(&[("TRUNNION_LAYERS", "validate,fault=fill:2:refused")]);
     X4 layers_of_the_builder_count_before_those_of_the_environment .env(&[("TRUNNION_LAYERS", "fault=1:lost")]);
+    X4 a_trace_of_the_memory_is_written_from_the_start .child();
+    X4 a_trace_that_cannot_be_written_stops_the_start .env(&[("TRUNNION_MEMORY_TRACE", "/nowhere/memory.trace")]);
     X4 options_of_a_backend_reach_it_and_are_checked_by_it;
     X4 a_file_named_in_the_environment_is_read .env(&[("TRUNNION_CONFIG", "/nowhere/trunnion.toml")]);
     X4 a_configuration_turned_off_is_not_read .env(&[("TRUNNION_CONFIG", "0")]);
@@ -377,6 +380,34 @@ fn layers_of_the_builder_count_before_those_of_the_environment(cx: &Context) -> 
     let client = opened(trunnion::open(cx.factory().backend()))?;
     client.empty(64).ok();
     ensure_err!(client.sync().and_then(|done| done.wait()), Error::DeviceLost { .. });
+    Ok(())
+}
+
+fn a_trace_of_the_memory_is_written_from_the_start(cx: &Context) -> Outcome {
+    let path = std::env::temp_dir().join(format!("trunnion-memory-{}.trace", std::process::id()));
+    let name = cx.factory().backend();
+    let config = Config::new().backend(Device::index(name, 0)).memory_trace(path.display().to_string());
+    let client = opened(trunnion::open_with(&config))?;
+    let kept = client.zeros(4000)?;
+    client.record_memory("a moment")?;
+    drop(kept);
+    client.sync()?.wait()?;
+    client.shutdown(Duration::from_secs(5));
+    let text = std::fs::read_to_string(&path)?;
+    std::fs::remove_file(&path)?;
+    let trace = Trace::parse(&text).map_err(|error| Failure::new(format!("{error}\n{text}")))?;
+    let events: Vec<_> =
+        text.lines().filter(|line| ["alloc", "snapshot", "free"].iter().any(|word| line.starts_with(word))).collect();
+    ensure_eq!((events.len(), trace.requests()), (3, 1), "{text}");
+    ensure!(events[1].contains("live:4000") && events[1].ends_with("\"a moment\""), "{text}");
+    Ok(())
+}
+
+fn a_trace_that_cannot_be_written_stops_the_start(_: &Context) -> Outcome {
+    let error = ensure_err!(trunnion::default_client(), OpenError::Runtime(Error::File { .. }));
+    ensure!(error.to_string().starts_with("/nowhere/memory.trace: "), "{error}");
+    // Without the trace it opens.
+    opened(trunnion::open_with(&Config::new()))?;
     Ok(())
 }
 

@@ -253,7 +253,8 @@ fn a_process_that_is_started_while_a_device_works_disturbs_nobody(cx: &Context) 
             client.launch(&step, cover(64)?, [&bytes])?;
         }
         // A copy of this process, for a moment, with all the device has; then another program.
-        let listed = Command::new(std::env::current_exe()?).arg("--rows").stdin(Stdio::null()).output()?;
+        let mut list = Command::new(std::env::current_exe()?);
+        let listed = list.args(["--backend", cx.factory().name(), "--rows"]).stdin(Stdio::null()).output()?;
         ensure!(listed.status.success() && !listed.stdout.is_empty(), "round {round}: {listed:?}");
         ensure_eq!(client.read_one(&bytes)?.to_vec::<u32>()?, [20 * round; 64]);
     }
