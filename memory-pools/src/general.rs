@@ -39,8 +39,12 @@ impl General {
     /// A free block that `stream` may have at once, in constant time: the tighter fit of the stream's own lane and of what is anyone's.
     #[inline(always)]
     pub(crate) fn reuse(&mut self, units: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> Option<Found> {
-        self.merge_some(timeline);
-        let own = self.lanes.find(stream).and_then(|lane| self.placer.find(lane, units));
+        let own = if self.lanes.is_empty() {
+            None
+        } else {
+            self.merge_some(timeline);
+            self.lanes.find(stream).and_then(|lane| self.placer.find(lane, units))
+        };
         let anyone = self.placer.find(ANYONE, units);
         let node = match (own, anyone) {
             (Some(own), Some(anyone)) if self.placer.size(anyone) < self.placer.size(own) => anyone,

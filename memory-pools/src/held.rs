@@ -69,7 +69,8 @@ mod tests {
         assert_eq!(held.take(1), Some((11, 22)));
         assert_eq!((held.position(14), held.position(11), held.len()), (Some(1), None, 4));
         assert_eq!((held.take(3), held.take(3)), (Some((13, 26)), None));
-        let found: Vec<_> = [10, 14, 12].into_iter().filter_map(|page| held.at(held.position(page)?)).copied().collect();
+        let found: Vec<_> =
+            [10, 14, 12].into_iter().filter_map(|page| held.at(held.position(page)?)).copied().collect();
         assert_eq!(found, [20, 28, 24]);
     }
 

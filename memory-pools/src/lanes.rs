@@ -145,6 +145,12 @@ impl Lanes {
         frontier
     }
 
+    /// Whether no block waits.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks == 0
+    }
+
     /// The lanes in use.
     pub(crate) fn active(&self) -> &[u32] {
         &self.active

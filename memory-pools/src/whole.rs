@@ -103,11 +103,7 @@ impl Whole {
     }
 
     /// Takes out one freed page whose last use is done, if there is any from the entry `from` on, which moves on.
-    pub(crate) fn take_done(
-        &mut self,
-        from: &mut Option<usize>,
-        timeline: &(impl Timeline + ?Sized),
-    ) -> Option<u32> {
+    pub(crate) fn take_done(&mut self, from: &mut Option<usize>, timeline: &(impl Timeline + ?Sized)) -> Option<u32> {
         let begin = from.unwrap_or(0);
         let is_done = |entry: &Freed| entry.page != NONE && entry.frontier.is_done(timeline);
         let found = self.freed.get(begin..)?.iter().position(is_done);

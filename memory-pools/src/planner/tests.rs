@@ -1,11 +1,11 @@
 //! Plans against an exhaustive search where that is possible, against a naive check where it is not, and at the edges.
 
-use super::*;
-use alloc::vec;
-use alloc::vec::Vec;
 use super::orders::{self, Random};
 use super::search::{Outcome, Search};
 use super::shape::Shape;
+use super::*;
+use alloc::vec;
+use alloc::vec::Vec;
 use proptest::prelude::*;
 
 fn options(alignment: u64, seed: u64, nodes: u64) -> PlanOptions {

@@ -171,7 +171,9 @@ impl Model {
             match pressure {
                 Pressure::Wait(until) => {
                     assert!(!until.is_done(&self.rig.device), "there is nothing to wait for");
-                    if until.epoch() > 0 || until.moments().iter().any(|at| (STUCK..=STREAMS).any(|on| at.stream == stream(on))) {
+                    if until.epoch() > 0
+                        || until.moments().iter().any(|at| (STUCK..=STREAMS).any(|on| at.stream == stream(on)))
+                    {
                         return;
                     }
                     self.rig.device.finish_frontier(&until);

@@ -200,7 +200,8 @@ fn a_budget_that_was_lowered_is_met_before_a_request_is_refused() {
 #[test]
 fn what_is_waited_for_meets_a_budget_that_was_lowered() {
     let mut rig = budgeted(64 * MIB);
-    let held: Vec<_> = (0..4).map(|_| rig.try_reserve(8 * MIB, stream(1), AllocationMode::Persistent).unwrap()).collect();
+    let held: Vec<_> =
+        (0..4).map(|_| rig.try_reserve(8 * MIB, stream(1), AllocationMode::Persistent).unwrap()).collect();
     for memory in held {
         let last = rig.device.issue(stream(1));
         rig.free(memory, &[last]);
