@@ -1,5 +1,6 @@
 //! Pools of any sizes: blocks placed inside pages where they fit, reused across streams.
 
+use crate::held::Held;
 use crate::lanes::Lanes;
 use crate::placer::{ANYONE, APART, NONE, Placer, SegregatedFit, SpanKey};
 use alloc::collections::VecDeque;
@@ -15,7 +16,9 @@ const MERGES: usize = 2;
 pub(crate) struct General {
     placer: SegregatedFit,
     lanes: Lanes,
-    spans: Vec<(u32, SpanKey)>,
+    spans: Held<SpanKey>,
+    /// The fewest units a page of it ever had.
+    smallest: u32,
     /// Whose turn it is to be looked at, in `spans`.
     turn: usize,
 }
@@ -30,14 +33,18 @@ pub(crate) struct Found {
 
 impl General {
     pub(crate) fn new() -> Self {
-        Self { placer: SegregatedFit::new(), lanes: Lanes::new(), spans: Vec::new(), turn: 0 }
+        Self { placer: SegregatedFit::new(), lanes: Lanes::new(), spans: Held::new(), smallest: u32::MAX, turn: 0 }
     }
 
     /// A free block that `stream` may have at once, in constant time: the tighter fit of the stream's own lane and of what is anyone's.
     #[inline(always)]
     pub(crate) fn reuse(&mut self, units: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> Option<Found> {
-        self.merge_some(timeline);
-        let own = self.lanes.find(stream).and_then(|lane| self.placer.find(lane, units));
+        let own = if self.lanes.is_empty() {
+            None
+        } else {
+            self.merge_some(timeline);
+            self.lanes.find(stream).and_then(|lane| self.placer.find(lane, units))
+        };
         let anyone = self.placer.find(ANYONE, units);
         let node = match (own, anyone) {
             (Some(own), Some(anyone)) if self.placer.size(anyone) < self.placer.size(own) => anyone,
@@ -46,9 +53,9 @@ impl General {
         Some(self.take(node, units))
     }
 
-    /// A free block that `stream` may have at once, if there is any: in its own lane or of what is anyone's however long the list, or
-    /// one whose frontier the stream has waited for. Takes time with the number of freed blocks whose last use is unfinished, and
-    /// is asked only where a driver call or a refusal would follow.
+    /// A free block that `stream` may have at once, if there is any: in its own lane or of what is anyone's however long the list, one
+    /// whose frontier the stream has waited for, or several of these next to each other. Takes time with the number of freed blocks
+    /// whose last use is unfinished, and is asked only where a driver call or a refusal would follow.
     pub(crate) fn reuse_any(
         &mut self,
         units: u32,
@@ -66,8 +73,63 @@ impl General {
                     .find(|(_, frontier)| frontier.is_free_for(stream, timeline))
                     .map(|(node, _)| node)
             })
-        })?;
+        });
+        let node = node.or_else(|| self.gather(units, stream, timeline))?;
         Some(self.take(node, units))
+    }
+
+    /// Merges blocks that lie next to each other in different lanes, each free for `stream`, if together they have so much: the block
+    /// they become, in the stream's lane.
+    fn gather(&mut self, units: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> Option<u32> {
+        let own = self.lanes.find(stream);
+        let apart: Vec<u32> = self.run(units, own, stream, timeline)?;
+        let lane = self.lanes.of(stream);
+        self.placer.ensure_lane(lane);
+        let mut merged = None;
+        for node in apart {
+            let from = self.placer.lane(node);
+            let frontier = if from == ANYONE { Frontier::new() } else { self.lanes.remove(from, node) };
+            let (became, absorbed) = self.placer.move_to(node, lane);
+            self.join_lane(lane, node, became, absorbed, frontier);
+            merged = Some(became);
+        }
+        merged.filter(|node| self.placer.size(*node) >= units)
+    }
+
+    /// Of the first blocks next to each other that `stream` may have and that together have so much: those not in its `own` lane.
+    fn run(
+        &self,
+        units: u32,
+        own: Option<u32>,
+        stream: StreamId,
+        timeline: &(impl Timeline + ?Sized),
+    ) -> Option<Vec<u32>> {
+        let may_have = |node: &u32| match self.placer.lane(*node) {
+            ANYONE => true,
+            lane if Some(lane) == own => true,
+            _ => self.placer.is_free(*node) && self.lanes.frontier(*node).is_free_for(stream, timeline),
+        };
+        let before = |node: u32| self.placer.before(node).filter(may_have);
+        let waiting = self.lanes.active().iter().flat_map(|lane| self.lanes.blocks(*lane)).map(|(node, _)| node);
+        waiting.filter(may_have).find_map(|node| {
+            // Each run once: what is anyone's has no such neighbour, so it begins at most one before the first that waits.
+            let first = before(node).unwrap_or(node);
+            if first != node && (self.placer.lane(first) != ANYONE || before(first).is_some()) {
+                return None;
+            }
+            let mut sum = 0u64;
+            let mut apart = Vec::new();
+            for at in core::iter::successors(Some(first), |at| self.placer.after(*at)).take_while(may_have) {
+                sum += u64::from(self.placer.size(at));
+                if Some(self.placer.lane(at)) != own {
+                    apart.push(at);
+                }
+                if sum >= u64::from(units) {
+                    return Some(apart);
+                }
+            }
+            None
+        })
     }
 
     #[inline]
@@ -82,9 +144,11 @@ impl General {
 
     /// Places a block in a page that was just taken from the driver. `None` never happens for a page as large as the block.
     pub(crate) fn grow(&mut self, page: u32, page_units: u32, units: u32) -> Option<Found> {
-        self.spans.push((page, self.placer.add_span(page, page_units)));
-        let block = self.spans.last().and_then(|(_, span)| self.placer.blocks(span).next())?;
-        Some(self.take(block.0, units))
+        let span = self.placer.add_span(page, page_units);
+        let block = self.placer.blocks(&span).next();
+        self.spans.push(page, span);
+        self.smallest = self.smallest.min(page_units);
+        Some(self.take(block?.0, units))
     }
 
     /// Frees a block whose last uses are `frontier`.
@@ -98,6 +162,12 @@ impl General {
         let lane = self.lanes.choose(&frontier, timeline);
         self.placer.ensure_lane(lane);
         let (became, absorbed) = self.placer.put(node, lane);
+        self.join_lane(lane, node, became, absorbed, frontier);
+    }
+
+    /// A block came into a lane, where it became and absorbed what the placer says.
+    #[inline(always)]
+    fn join_lane(&mut self, lane: u32, node: u32, became: u32, absorbed: u32, mut frontier: Frontier) {
         for part in [absorbed, if became == node { NONE } else { became }] {
             if part != NONE {
                 frontier.join(&self.lanes.remove(lane, part));
@@ -134,16 +204,18 @@ impl General {
         self.lanes.retire_empty();
     }
 
-    /// Takes out one page that is free as a whole; its index in the table of pages.
-    pub(crate) fn take_free_page(&mut self) -> Option<u32> {
-        let position = self.spans.iter().rposition(|(_, span)| self.placer.is_span_free(span))?;
+    /// Takes out one page that is free as a whole, of those before the position `from`, which moves on; its index in the table of pages.
+    pub(crate) fn take_free_page(&mut self, from: &mut Option<usize>) -> Option<u32> {
+        if !self.placer.may_hold(ANYONE, self.smallest) {
+            return None;
+        }
+        let position = self.spans.last_before(from, |span| self.placer.is_span_free(span))?;
         self.take_page_at(position)
     }
 
-    /// Takes out this page, if it is free as a whole. Takes time with the number of pages.
+    /// Takes out this page, if it is free as a whole.
     pub(crate) fn take_page_if_free(&mut self, page: u32) -> Option<u32> {
-        let position = self.spans.iter().position(|(of, _)| *of == page)?;
-        self.take_page_at(position)
+        self.take_page_at(self.spans.position(page)?)
     }
 
     /// Merges a bounded number of blocks and looks at one page, at each in turn: takes it out, if it is free as a whole.
@@ -154,14 +226,14 @@ impl General {
     }
 
     fn take_page_at(&mut self, position: usize) -> Option<u32> {
-        if !self.placer.is_span_free(&self.spans.get(position)?.1) {
+        if !self.placer.is_span_free(self.spans.at(position)?) {
             return None;
         }
-        let (page, span) = self.spans.swap_remove(position);
+        let (page, span) = self.spans.take(position)?;
         match self.placer.remove_span(span) {
             Ok(()) => Some(page),
             Err(span) => {
-                self.spans.push((page, span));
+                self.spans.push(page, span);
                 None
             }
         }
@@ -172,7 +244,7 @@ impl General {
         let mut best: Option<(u64, Frontier)> = None;
         // Blocks next to each other that are all free, and as few of the latest as hold the size.
         let mut window: VecDeque<(u32, u32)> = VecDeque::new();
-        for (_, span) in &self.spans {
+        for (_, span) in self.spans.iter() {
             let mut sum = 0;
             window.clear();
             for (node, size, free) in self.placer.blocks(span) {
@@ -206,7 +278,7 @@ impl General {
 
     /// The pages in which nothing is in use: their units, and what is to be done before they are free as a whole.
     pub(crate) fn emptying(&self, mut each: impl FnMut(u64, Frontier)) {
-        for (_, span) in &self.spans {
+        for (_, span) in self.spans.iter() {
             if self.placer.blocks(span).all(|(_, _, free)| free) {
                 let (mut units, mut frontier) = (0, Frontier::new());
                 for (node, size, _) in self.placer.blocks(span) {

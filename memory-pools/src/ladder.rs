@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::{OutOfMemory, Rung};
+use trunnion_runtime_core::report::PoolKind;
 use trunnion_runtime_core::timeline::{Frontier, Timeline};
 
 /// Why there is no new page.
@@ -39,6 +40,10 @@ impl<S: Storage> MemoryPools<S> {
         let mut tried = alloc::vec![Rung::Reuse];
         tried.extend(merges.then_some(Rung::Merge));
         let taken = self.table[pool].taken(padded, storage);
+        if taken > storage.max_page() {
+            // The driver is not asked for a slot that no page could hold.
+            return self.climb(storage, request, Table::DEDICATED, padded, timeline);
+        }
         let refusal = match self.take_page(storage, pool, taken, &mut tried, timeline) {
             Ok((page, size)) => {
                 let (size, units) = (self.to_units(size), self.to_units(taken));
@@ -102,23 +107,23 @@ impl<S: Storage> MemoryPools<S> {
         tried: &mut Vec<Rung>,
         timeline: &(impl Timeline + ?Sized),
     ) -> Result<(u32, u64), Refusal> {
-        if self.room() < taken {
+        let excess = self.excess(taken);
+        if excess > 0 {
             tried.extend([Rung::Merge, Rung::Trim]);
             tried.dedup();
             self.table.pools.iter_mut().for_each(|pool| pool.merge_done(timeline));
-            self.trim(storage, taken - self.room(), timeline);
+            self.trim(storage, excess, timeline);
         }
-        let room = self.room();
-        if room < taken {
+        if self.excess(taken) > 0 {
             return Err(Refusal::Budget);
         }
         let share = self.config.share(storage.max_page());
         let preferred = self.table[pool].next_page(taken, share);
-        if !self.table[pool].is_whole() {
+        if self.table[pool].kind != PoolKind::Slabs && !self.table[pool].is_whole() {
             // What is free as a whole is too small, or it would serve: requests that get larger and larger leave nothing behind.
             self.return_free(storage, pool, preferred, timeline);
         }
-        let most = self.room().min(storage.max_page());
+        let most = (self.most() - self.reserved).min(storage.max_page());
         let mut size = preferred.min(most - most % self.config.alignment).max(taken);
         tried.push(Rung::Grow);
         let page = match storage.allocate(size, self.table[pool].kind) {
@@ -152,9 +157,15 @@ impl<S: Storage> MemoryPools<S> {
         }
     }
 
-    /// How many more bytes the budget allows.
-    fn room(&self) -> u64 {
-        self.config.budget.map_or(u64::MAX, |budget| budget.saturating_sub(self.reserved))
+    /// The most bytes there may be: the budget, or as many as are counted.
+    fn most(&self) -> u64 {
+        self.config.budget.unwrap_or(u64::MAX)
+    }
+
+    /// By how many bytes so many more would be too many. A budget that was lowered may be exceeded already.
+    fn excess(&self, more: u64) -> u64 {
+        let excess = (u128::from(self.reserved) + u128::from(more)).saturating_sub(self.most().into());
+        excess.try_into().unwrap_or(u64::MAX)
     }
 
     /// No page was to be had: what to wait for, or all that is known.
@@ -177,36 +188,39 @@ impl<S: Storage> MemoryPools<S> {
             return Err(Pressure::Wait(earliest));
         }
         let taken = self.table[pool].taken(padded, storage);
-        let known = match &refusal {
-            Refusal::Budget => Some(self.room()),
-            Refusal::Driver(_) => storage.driver_free(),
+        let missing = match &refusal {
+            Refusal::Budget => Some(self.excess(taken)),
+            Refusal::Driver(_) => storage.driver_free().map(|free| taken.saturating_sub(free)),
         };
-        if let Some(frontier) = self.when_enough(taken, known) {
+        if let Some(frontier) = self.when_returned(missing, taken) {
             return Err(Pressure::Wait(frontier));
         }
         Err(match refusal {
-            Refusal::Budget => Pressure::OverBudget(self.out_of_memory(storage, request, tried, None)),
+            Refusal::Budget if self.config.budget.is_some() => {
+                Pressure::OverBudget(self.out_of_memory(storage, request, tried, None))
+            }
+            Refusal::Budget => self.refused(storage, request, tried, None),
             Refusal::Driver(error) => self.refused(storage, request, tried, Some(error)),
         })
     }
 
-    /// What to wait for, for pages to be returned that make room for so many bytes: the earliest of them. There is `known` room before;
-    /// where the driver does not say what it has, whatever there is may be enough.
-    fn when_enough(&self, taken: u64, known: Option<u64>) -> Option<Frontier> {
+    /// What to wait for, for pages with the `missing` bytes to be returned: the earliest of them. Where the driver does not say what it
+    /// has, whatever there is may be enough, and no more than `taken` is waited for.
+    fn when_returned(&self, missing: Option<u64>, taken: u64) -> Option<Frontier> {
         let mut pages: Vec<(u64, u64, Frontier)> = Vec::new();
         for pool in &self.table.pools {
             pool.emptying(self.alignment_log2, |bytes, frontier| pages.push((latest(&frontier), bytes, frontier)));
         }
         pages.sort_by_key(|(latest, ..)| *latest);
-        let (mut room, mut until) = (known.unwrap_or(0), Frontier::new());
+        let (mut returned, mut until) = (0u64, Frontier::new());
         for (_, bytes, frontier) in &pages {
-            if room >= taken && !until.is_empty() {
+            if returned >= missing.unwrap_or(taken) && !until.is_empty() {
                 break;
             }
-            room = room.saturating_add(*bytes);
+            returned = returned.saturating_add(*bytes);
             until.join(frontier);
         }
-        ((room >= taken || known.is_none()) && !until.is_empty()).then_some(until)
+        (missing.is_none_or(|missing| returned >= missing) && !until.is_empty()).then_some(until)
     }
 
     fn refused(&self, storage: &S, request: &Request, tried: Vec<Rung>, error: Option<StorageError>) -> Pressure {
@@ -259,7 +273,7 @@ impl<S: Storage> MemoryPools<S> {
         enough: u64,
         timeline: &(impl Timeline + ?Sized),
     ) -> u64 {
-        let (mut returned, mut from) = (0, 0);
+        let (mut returned, mut from) = (0, None);
         while returned < enough
             && let Some(page) = self.table[pool].take_free_page(&mut from, timeline)
         {

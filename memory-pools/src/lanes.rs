@@ -41,7 +41,7 @@ pub(crate) struct Lanes {
     vacant: Vec<u32>,
     /// Lanes that are in use.
     active: Vec<u32>,
-    of: HashMap<StreamId, u32>,
+    numbers: HashMap<StreamId, u32>,
     /// The lane asked for last, as most requests come from one stream in a row.
     last: u32,
     /// Whose turn it is to be looked at, in `active`.
@@ -59,7 +59,7 @@ impl Lanes {
             lanes: alloc::vec![EMPTY, EMPTY],
             vacant: Vec::new(),
             active: alloc::vec![APART],
-            of: HashMap::new(),
+            numbers: HashMap::new(),
             last: ANYONE,
             turn: 0,
             retire_at: LANES_KEPT,
@@ -73,7 +73,7 @@ impl Lanes {
         if self.lanes[self.last as usize].stream == Some(stream) {
             return Some(self.last);
         }
-        let lane = *self.of.get(&stream)?;
+        let lane = *self.numbers.get(&stream)?;
         self.last = lane;
         Some(lane)
     }
@@ -87,7 +87,12 @@ impl Lanes {
             [only] => Some(only.stream),
             _ => moments.iter().map(|m| m.stream).find(|stream| frontier.is_free_for(*stream, timeline)),
         };
-        let Some(stream) = stream else { return APART };
+        stream.map_or(APART, |stream| self.of(stream))
+    }
+
+    /// The stream's lane, which it gets if it has none.
+    #[inline]
+    pub(crate) fn of(&mut self, stream: StreamId) -> u32 {
         if let Some(lane) = self.find(stream) {
             return lane;
         }
@@ -101,7 +106,7 @@ impl Lanes {
         });
         self.lanes[lane as usize] = Lane { stream: Some(stream), position: self.active.len() as u32, ..EMPTY };
         self.active.push(lane);
-        self.of.insert(stream, lane);
+        self.numbers.insert(stream, lane);
         self.last = lane;
         lane
     }
@@ -138,6 +143,12 @@ impl Lanes {
             newer => self.waiting[newer as usize].older = older,
         }
         frontier
+    }
+
+    /// Whether no block waits.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks == 0
     }
 
     /// The lanes in use.
@@ -208,7 +219,7 @@ impl Lanes {
     fn retire(&mut self, lane: u32) {
         let Lane { stream, position, .. } = self.lanes[lane as usize];
         if let Some(stream) = stream {
-            self.of.remove(&stream);
+            self.numbers.remove(&stream);
         }
         self.lanes[lane as usize] = EMPTY;
         self.active.swap_remove(position as usize);

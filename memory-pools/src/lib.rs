@@ -8,6 +8,7 @@ extern crate std;
 
 mod account;
 mod general;
+mod held;
 mod ladder;
 mod lanes;
 mod layouts;

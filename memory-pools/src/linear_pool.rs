@@ -7,6 +7,7 @@
 use crate::general::{Found, latest};
 use crate::placer::{BlockKey, Linear, Placer, SpanKey};
 use alloc::vec::Vec;
+use hashbrown::HashMap;
 use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::timeline::{Frontier, Timeline};
 
@@ -36,6 +37,9 @@ impl Page {
 pub(crate) struct LinearPool {
     /// By number; a number is used again when its page was returned.
     pages: Vec<Option<Page>>,
+    /// The numbers of pages, and those that no page has.
+    numbers: HashMap<u32, u32>,
+    unused: Vec<u32>,
     /// The blocks that live; a block's node is its position.
     blocks: Vec<(u32, BlockKey)>,
     vacant: Vec<u32>,
@@ -47,7 +51,15 @@ pub(crate) struct LinearPool {
 
 impl LinearPool {
     pub(crate) fn new() -> Self {
-        Self { pages: Vec::new(), blocks: Vec::new(), vacant: Vec::new(), current: 0, turn: 0 }
+        Self {
+            pages: Vec::new(),
+            numbers: HashMap::new(),
+            unused: Vec::new(),
+            blocks: Vec::new(),
+            vacant: Vec::new(),
+            current: 0,
+            turn: 0,
+        }
     }
 
     /// A place that `stream` may have at once, in constant time: in the page that is being filled, or in one of a few others.
@@ -113,18 +125,19 @@ impl LinearPool {
     ) -> Option<Found> {
         let mut placer = Linear::new();
         let span = placer.add_span(page, page_units);
-        let page = Page { page, units: page_units, placer, span, before: Frontier::new(), after: Frontier::new() };
-        let number = match self.pages.iter().position(Option::is_none) {
+        let known = Page { page, units: page_units, placer, span, before: Frontier::new(), after: Frontier::new() };
+        let number = match self.unused.pop() {
             Some(number) => {
-                self.pages[number] = Some(page);
+                self.pages[number as usize] = Some(known);
                 number
             }
             None => {
-                self.pages.push(Some(page));
-                self.pages.len() - 1
+                self.pages.push(Some(known));
+                (self.pages.len() - 1) as u32
             }
         };
-        self.fill(number, units, stream, timeline)
+        self.numbers.insert(page, number);
+        self.fill(number as usize, units, stream, timeline)
     }
 
     /// Frees a block whose last uses are `frontier`.
@@ -146,16 +159,17 @@ impl LinearPool {
         self.pages.iter_mut().flatten().for_each(|page| page.before.prune(timeline));
     }
 
-    /// Takes out one page that is free as a whole; its index in the table of pages.
-    pub(crate) fn take_free_page(&mut self) -> Option<u32> {
-        let number = self.pages.iter().rposition(|page| page.as_ref().is_some_and(Page::is_free))?;
-        self.take_page_at(number)
+    /// Takes out one page that is free as a whole, of those before the position `from`, which moves on; its index in the table of pages.
+    pub(crate) fn take_free_page(&mut self, from: &mut Option<usize>) -> Option<u32> {
+        let end = from.unwrap_or(usize::MAX).min(self.pages.len());
+        let number = self.pages[..end].iter().rposition(|page| page.as_ref().is_some_and(Page::is_free));
+        *from = Some(number.unwrap_or(0));
+        self.take_page_at(number?)
     }
 
-    /// Takes out this page, if it is free as a whole. Takes time with the number of pages.
+    /// Takes out this page, if it is free as a whole.
     pub(crate) fn take_page_if_free(&mut self, page: u32) -> Option<u32> {
-        let number = self.pages.iter().position(|of| of.as_ref().is_some_and(|of| of.page == page))?;
-        self.take_page_at(number)
+        self.take_page_at(*self.numbers.get(&page)? as usize)
     }
 
     /// Looks at one page, at each in turn: takes it out, if it is free as a whole.
@@ -166,7 +180,10 @@ impl LinearPool {
     }
 
     fn take_page_at(&mut self, number: usize) -> Option<u32> {
-        self.pages.get_mut(number)?.take_if(|page| page.is_free()).map(|page| page.page)
+        let page = self.pages.get_mut(number)?.take_if(|page| page.is_free())?.page;
+        self.numbers.remove(&page);
+        self.unused.push(number as u32);
+        Some(page)
     }
 
     /// The frontier after which a block of this size can be placed: the one that seems done the earliest.

@@ -212,12 +212,16 @@ impl Pool {
         }
     }
 
-    /// Takes out one page that is free as a whole. `from`, at first 0, is where a pool of whole pages goes on looking.
-    pub(crate) fn take_free_page(&mut self, from: &mut usize, timeline: &(impl Timeline + ?Sized)) -> Option<u32> {
+    /// Takes out one page that is free as a whole. `from`, at first `None`, is where the pool goes on looking.
+    pub(crate) fn take_free_page(
+        &mut self,
+        from: &mut Option<usize>,
+        timeline: &(impl Timeline + ?Sized),
+    ) -> Option<u32> {
         match &mut self.placing {
-            Placing::Fit(general) => general.take_free_page(),
-            Placing::Slabs(slabs) => slabs.take_free_page(),
-            Placing::Linear(linear) => linear.take_free_page(),
+            Placing::Fit(general) => general.take_free_page(from),
+            Placing::Slabs(slabs) => slabs.take_free_page(from),
+            Placing::Linear(linear) => linear.take_free_page(from),
             Placing::Whole(whole) => whole.take_done(from, timeline),
         }
     }

@@ -1,6 +1,7 @@
 //! Pools of slots of one size: a freed slot is reused across streams like a block, and never merges.
 
 use crate::general::{Found, latest};
+use crate::held::Held;
 use crate::lanes::Lanes;
 use crate::placer::{Block, Placer, Slabs, SpanKey};
 use alloc::vec::Vec;
@@ -13,7 +14,6 @@ const VISITS: usize = 2;
 const MERGES: usize = 2;
 
 struct Page {
-    page: u32,
     units: u32,
     span: SpanKey,
 }
@@ -22,7 +22,7 @@ struct Page {
 pub(crate) struct SlabPool {
     placer: Slabs,
     lanes: Lanes,
-    pages: Vec<Page>,
+    pages: Held<Page>,
     /// The slots in use or in a lane; a slot's node is its position.
     slots: Vec<Block>,
     vacant: Vec<u32>,
@@ -34,7 +34,7 @@ impl SlabPool {
     /// A pool of slots of so many units.
     pub(crate) fn new(slot: u32) -> Self {
         let placer = Slabs::new(slot);
-        Self { placer, lanes: Lanes::new(), pages: Vec::new(), slots: Vec::new(), vacant: Vec::new(), turn: 0 }
+        Self { placer, lanes: Lanes::new(), pages: Held::new(), slots: Vec::new(), vacant: Vec::new(), turn: 0 }
     }
 
     /// A slot that `stream` may have at once, in constant time: of its own lane, or anyone's.
@@ -88,7 +88,7 @@ impl SlabPool {
 
     /// A slot of a page that was just taken from the driver. `None` never happens for a page as large as a slot.
     pub(crate) fn grow(&mut self, page: u32, page_units: u32) -> Option<Found> {
-        self.pages.push(Page { page, units: page_units, span: self.placer.add_span(page, page_units) });
+        self.pages.push(page, Page { units: page_units, span: self.placer.add_span(page, page_units) });
         self.take_free()
     }
 
@@ -128,16 +128,15 @@ impl SlabPool {
         self.lanes.retire_empty();
     }
 
-    /// Takes out one page that is free as a whole; its index in the table of pages.
-    pub(crate) fn take_free_page(&mut self) -> Option<u32> {
-        let position = self.pages.iter().rposition(|page| self.placer.is_span_free(&page.span))?;
+    /// Takes out one page that is free as a whole, of those before the position `from`, which moves on; its index in the table of pages.
+    pub(crate) fn take_free_page(&mut self, from: &mut Option<usize>) -> Option<u32> {
+        let position = self.pages.last_before(from, |page| self.placer.is_span_free(&page.span))?;
         self.take_page_at(position)
     }
 
-    /// Takes out this page, if it is free as a whole. Takes time with the number of pages.
+    /// Takes out this page, if it is free as a whole.
     pub(crate) fn take_page_if_free(&mut self, page: u32) -> Option<u32> {
-        let position = self.pages.iter().position(|of| of.page == page)?;
-        self.take_page_at(position)
+        self.take_page_at(self.pages.position(page)?)
     }
 
     /// Merges a bounded number of slots and looks at one page, at each in turn: takes it out, if it is free as a whole.
@@ -151,14 +150,14 @@ impl SlabPool {
     }
 
     fn take_page_at(&mut self, position: usize) -> Option<u32> {
-        if !self.placer.is_span_free(&self.pages.get(position)?.span) {
+        if !self.placer.is_span_free(&self.pages.at(position)?.span) {
             return None;
         }
-        let Page { page, units, span } = self.pages.swap_remove(position);
+        let (page, Page { units, span }) = self.pages.take(position)?;
         match self.placer.remove_span(span) {
             Ok(()) => Some(page),
             Err(span) => {
-                self.pages.push(Page { page, units, span });
+                self.pages.push(page, Page { units, span });
                 None
             }
         }
@@ -188,8 +187,8 @@ impl SlabPool {
             *used -= 1;
             frontier.join(uses);
         }
-        for Page { page, units, .. } in &self.pages {
-            if let (0, frontier) = of_page.remove(page).unwrap_or_default() {
+        for (page, Page { units, .. }) in self.pages.iter() {
+            if let (0, frontier) = of_page.remove(&page).unwrap_or_default() {
                 each((*units).into(), frontier);
             }
         }

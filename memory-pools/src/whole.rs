@@ -102,16 +102,13 @@ impl Whole {
         (entry.page != NONE && entry.frontier.is_done(timeline)).then(|| self.remove(self.turn as u32))
     }
 
-    /// Takes out one freed page whose last use is done, if there is any at or after the entry `from`, which moves on.
-    pub(crate) fn take_done(&mut self, from: &mut usize, timeline: &(impl Timeline + ?Sized)) -> Option<u32> {
-        while let Some(entry) = self.freed.get(*from) {
-            let index = *from as u32;
-            *from += 1;
-            if entry.page != NONE && entry.frontier.is_done(timeline) {
-                return Some(self.remove(index));
-            }
-        }
-        None
+    /// Takes out one freed page whose last use is done, if there is any from the entry `from` on, which moves on.
+    pub(crate) fn take_done(&mut self, from: &mut Option<usize>, timeline: &(impl Timeline + ?Sized)) -> Option<u32> {
+        let begin = from.unwrap_or(0);
+        let is_done = |entry: &Freed| entry.page != NONE && entry.frontier.is_done(timeline);
+        let found = self.freed.get(begin..)?.iter().position(is_done);
+        *from = Some(found.map_or(self.freed.len(), |found| begin + found + 1));
+        Some(self.remove((begin + found?) as u32))
     }
 
     /// The freed pages: their bytes, and what is to be done before they may be returned.

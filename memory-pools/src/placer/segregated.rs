@@ -155,6 +155,21 @@ impl SegregatedFit {
         (self.nodes[index as usize].place >> 32) as u32
     }
 
+    /// Whether a block of a span is in no one's use.
+    pub(crate) fn is_free(&self, index: u32) -> bool {
+        self.nodes[index as usize].lane != USED
+    }
+
+    /// The block that ends where this one begins.
+    pub(crate) fn before(&self, index: u32) -> Option<u32> {
+        Some(self.nodes[index as usize].before).filter(|before| *before != NONE)
+    }
+
+    /// The block that begins where this one ends.
+    pub(crate) fn after(&self, index: u32) -> Option<u32> {
+        Some(self.nodes[index as usize].after).filter(|after| *after != NONE)
+    }
+
     /// How many nodes there are, spare ones included.
     pub(crate) fn nodes(&self) -> usize {
         self.nodes.len()
@@ -225,6 +240,11 @@ impl SegregatedFit {
             at = node.next;
         }
         None
+    }
+
+    /// False where no block of the lane holds `size`. Constant time; true where one of the size's class is shorter, too.
+    pub(crate) fn may_hold(&self, lane: u32, size: u32) -> bool {
+        self.lists(lane).last_class().is_some_and(|class| class >= class_of(size))
     }
 
     /// The largest free block of the lane.
@@ -418,11 +438,11 @@ impl SegregatedFit {
         (index, absorbed)
     }
 
-    /// Moves a free block to another lane.
-    pub(crate) fn move_to(&mut self, index: u32, lane: u32) {
+    /// Moves a free block to another lane. The answer is as of [`put`](Self::put).
+    pub(crate) fn move_to(&mut self, index: u32, lane: u32) -> (u32, u32) {
         let (nodes, lists, _) = self.parts(self.lane(index));
         unlink(nodes, lists, index);
-        self.put(index, lane);
+        self.put(index, lane)
     }
 
     #[inline(always)]

@@ -12,8 +12,8 @@ use super::search::{Outcome, Search};
 use super::shape::Shape;
 use alloc::vec::Vec;
 
-/// A walk has at most this many nodes a buffer.
-const NODES_A_BUFFER: u64 = 4;
+/// A walk has at most this many steps a buffer.
+const STEPS_A_BUFFER: u64 = 4;
 /// After so many walks without a plan the step is halved.
 const PATIENCE: u32 = 3;
 /// After so many walks what got in the way counts half.
@@ -134,8 +134,8 @@ impl Walking {
         if !self.solved {
             self.ranks = self.next_ranks();
         }
-        let limit = NODES_A_BUFFER * self.shape.buffers.len() as u64;
-        let outcome = self.search.run(&self.shape, &self.ranks, cap, limit.min(nodes));
+        let steps = STEPS_A_BUFFER * self.shape.buffers.len() as u64;
+        let outcome = self.search.run(&self.shape, &self.ranks, cap, steps, nodes);
         self.solved = outcome == Outcome::Solved;
         let peak = self.least;
         match outcome {

@@ -18,6 +18,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 const NONE: u32 = u32::MAX;
+/// How many buffers a step looks at before it counts as two: some twenty microseconds.
+const LOOKS_A_NODE: u64 = 32_768;
 /// In place of a bound: the buffer is placed.
 const PLACED: u64 = u64::MAX;
 
@@ -77,6 +79,8 @@ pub(crate) struct Search {
     /// Of a section: the bytes not placed yet, and the lowest bound of them.
     left: Vec<u64>,
     low: Vec<u64>,
+    /// A buffer of the section that had the lowest bound when that was looked for the last time.
+    lowest: Vec<u32>,
     /// Of the border before each section: how many buffers not placed yet reach across.
     across: Vec<u32>,
     order: Vec<u32>,
@@ -85,8 +89,10 @@ pub(crate) struct Search {
     trail: Vec<Undo>,
     /// How often each section was too full: what the next ranking learns from.
     pub(crate) heat: Vec<u32>,
-    /// Steps tried since the walk was made.
+    /// Steps tried since the search was made; one that looked at very many buffers counts as several.
     pub(crate) nodes: u64,
+    /// Buffers looked at since the last step.
+    looks: u64,
 }
 
 impl Search {
@@ -98,6 +104,7 @@ impl Search {
             bound: vec![0; n],
             left: vec![0; sections],
             low: vec![0; sections],
+            lowest: (0..sections).map(|section| shape.members.of(section).first().copied().unwrap_or(0)).collect(),
             across: vec![0; sections + 1],
             order: Vec::with_capacity(n),
             frames: Vec::with_capacity(n),
@@ -105,6 +112,7 @@ impl Search {
             trail: Vec::new(),
             heat: vec![0; sections],
             nodes: 0,
+            looks: 0,
         }
     }
 
@@ -113,10 +121,11 @@ impl Search {
         &self.floor
     }
 
-    /// Walks from the beginning, with `ranks` to choose among equals, for at most `nodes` steps.
-    pub(crate) fn run(&mut self, shape: &Shape, ranks: &[u32], cap: u64, nodes: u64) -> Outcome {
+    /// Walks from the beginning, with `ranks` to choose among equals, for at most so many steps, and for about so many nodes.
+    pub(crate) fn run(&mut self, shape: &Shape, ranks: &[u32], cap: u64, steps: u64, nodes: u64) -> Outcome {
         self.restart(shape, cap);
         let limit = self.nodes.saturating_add(nodes);
+        let mut left = steps;
         let n = shape.buffers.len() as u32;
         if n == 0 {
             return Outcome::Solved;
@@ -136,9 +145,13 @@ impl Search {
                 self.give_up(shape, frame.parent);
                 continue;
             };
-            if self.nodes == limit {
+            // Where a step looks at very many buffers it counts as several, so that nodes bound the time in every shape.
+            let more = core::mem::take(&mut self.looks) / LOOKS_A_NODE;
+            self.nodes = self.nodes.saturating_add(more).min(limit);
+            if left == 0 || self.nodes == limit {
                 return Outcome::OutOfNodes;
             }
+            left -= 1;
             self.nodes += 1;
             self.frames[at].chosen = chosen;
             self.frames[at].trail = self.trail.len() as u32;
@@ -208,9 +221,10 @@ impl Search {
 
     /// The buffer to try next: the lowest floor, and of those the first rank, if anyone should be tried at all.
     #[inline]
-    fn choose(&self, shape: &Shape, ranks: &[u32], frame: &Frame) -> Option<u32> {
+    fn choose(&mut self, shape: &Shape, ranks: &[u32], frame: &Frame) -> Option<u32> {
         let mut lowest_top = u64::MAX;
         let mut best = (u64::MAX, u32::MAX, NONE);
+        self.looks += u64::from(frame.end - frame.start);
         for &index in &self.order[frame.start as usize..frame.end as usize] {
             let i = index as usize;
             let floor = self.floor[i];
@@ -231,6 +245,7 @@ impl Search {
         self.bound[index as usize] = PLACED;
         self.left[buffer.sections()].iter_mut().for_each(|left| *left -= buffer.size);
         self.across[buffer.first as usize + 1..buffer.end as usize].iter_mut().for_each(|across| *across -= 1);
+        self.looks += shape.neighbours.of(index as usize).len() as u64;
         let mut fits = true;
         let (mut first, mut end) = (buffer.first, buffer.end);
         for &other in shape.neighbours.of(index as usize) {
@@ -258,14 +273,21 @@ impl Search {
     /// Finds the lowest bounds of sections again; false where what is left of one exceeds the cap.
     #[inline]
     fn raise(&mut self, shape: &Shape, sections: core::ops::Range<usize>) -> bool {
+        self.looks += sections.len() as u64;
         for section in sections {
             let left = self.left[section];
-            if left == 0 {
+            // Bounds only rise on the way: as long as one is the lowest there was, none is lower.
+            if left == 0 || self.bound[self.lowest[section] as usize] == self.low[section] {
                 continue;
             }
+            let members = shape.members.of(section);
+            self.looks += members.len() as u64;
             let mut low = u64::MAX;
-            for &j in shape.members.of(section) {
-                low = low.min(self.bound[j as usize]);
+            for &j in members {
+                let bound = self.bound[j as usize];
+                if bound < low {
+                    (low, self.lowest[section]) = (bound, j);
+                }
             }
             if low != self.low[section] {
                 self.trail.push(Undo::Low(section as u32, self.low[section]));
@@ -284,6 +306,7 @@ impl Search {
     fn pass_over(&mut self, shape: &Shape, index: u32) -> bool {
         let i = index as usize;
         let mut bound = u64::MAX;
+        self.looks += shape.neighbours.of(i).len() as u64;
         for &other in shape.neighbours.of(i) {
             let j = other as usize;
             if self.bound[j] != PLACED {

@@ -93,17 +93,14 @@ fn fill(lists: &mut Lists, pairs: impl Iterator<Item = (usize, u32)> + Clone) {
 
 /// Whom each buffer meets: who is there when it begins, and who begins while it is there.
 fn neighbours(buffers: &[Buffer], members: &Lists) -> Option<Lists> {
+    let mut begins = Lists { starts: vec![0; members.starts.len()], items: vec![0; buffers.len()] };
+    fill(&mut begins, buffers.iter().enumerate().map(|(index, buffer)| (buffer.first as usize, index as u32)));
     let mut lists = Lists { starts: Vec::with_capacity(buffers.len() + 1), items: Vec::new() };
     lists.starts.push(0);
     for (index, buffer) in buffers.iter().enumerate() {
-        for section in buffer.sections() {
-            let first = section == buffer.first as usize;
-            for &other in members.of(section) {
-                if other as usize != index && (first || buffers[other as usize].first as usize == section) {
-                    lists.items.push(other);
-                }
-            }
-        }
+        let others = buffer.sections().skip(1).flat_map(|section| begins.of(section));
+        let met = members.of(buffer.first as usize).iter().chain(others).copied();
+        lists.items.extend(met.filter(|other| *other as usize != index));
         if lists.items.len() > MAX_PAIRS {
             return None;
         }

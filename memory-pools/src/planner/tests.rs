@@ -1,7 +1,9 @@
 //! Plans against an exhaustive search where that is possible, against a naive check where it is not, and at the edges.
 
+use super::orders::{self, Random};
+use super::search::{Outcome, Search};
+use super::shape::Shape;
 use super::*;
-use crate::planner::orders::Random;
 use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
@@ -284,4 +286,24 @@ fn two_that_share_a_byte_are_found() {
     assert_eq!(overlap(&three, &[0, 10, u64::MAX]), Some((2, 2)));
     assert_eq!(overlap(&[one(0, 4, 100), one(1, 2, 1)], &[0, 50]), Some((0, 1)), "one inside the other");
     assert_eq!(overlap(&[one(1, 2, 1), one(0, 4, 100)], &[50, 0]), Some((1, 0)));
+}
+
+#[test]
+fn a_step_that_looks_at_very_many_buffers_counts_as_several_nodes() {
+    let mut random = Random(1);
+    let rows = (0..1200).flat_map(|_| {
+        let (one, other) = (1 + random.below(1 << 20), (1 << 21) + random.below(1 << 20));
+        let size = 1 + random.below(1000);
+        [(0, one), (one, other), (other, 1 << 22)].map(|(lower, upper)| Lifetime { lower, upper, size })
+    });
+    let lifetimes: Vec<_> = rows.collect();
+    let shape = Shape::new(&lifetimes).unwrap();
+    let peak = shape.load.iter().copied().max().unwrap();
+    let ranks = orders::plain(&lifetimes, &shape).remove(0);
+    let mut search = Search::new(&shape);
+    assert_eq!(search.run(&shape, &ranks, peak, 1300, u64::MAX), Outcome::OutOfNodes);
+    assert!(search.nodes > 2600, "{} nodes for 1300 steps", search.nodes);
+    let before = search.nodes;
+    assert_eq!(search.run(&shape, &ranks, peak, u64::MAX, 1000), Outcome::OutOfNodes);
+    assert_eq!(search.nodes - before, 1000, "and no more nodes than were given");
 }

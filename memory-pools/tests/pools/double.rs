@@ -1,7 +1,7 @@
 //! The doubles: a storage that counts and can refuse, and a device whose progress the test decides.
 
 use core::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use trunnion_memory_pools::{MemoryPools, PageId, PoolsConfig, Pressure, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::Error;
@@ -18,11 +18,11 @@ pub const MIB: u64 = 1 << 20;
 pub struct Page {
     pub number: u64,
     pub size: u64,
+    pub kind: PoolKind,
 }
 
 /// Counts pages, panics on a double release, refuses as told.
 pub struct Counting {
-    live: HashSet<u64>,
     next: u64,
     pub bytes: u64,
     pub capacity: u64,
@@ -30,45 +30,65 @@ pub struct Counting {
     /// Refuses the request of this number, counted from 1, and says whether for lack of memory.
     pub refuse: Option<(u64, bool)>,
     pub max_page: u64,
+    pub alignment: u64,
+    /// Whether the driver says what it has free.
+    pub tells: bool,
+    /// Pages returned since the test last looked, and those that are live.
+    pub returned: Vec<u64>,
+    pub sizes: BTreeMap<u64, (u64, PoolKind)>,
 }
 
 impl Counting {
     pub fn new() -> Self {
-        Self { live: HashSet::new(), next: 0, bytes: 0, capacity: u64::MAX, asked: 0, refuse: None, max_page: 1 << 40 }
+        Self {
+            next: 0,
+            bytes: 0,
+            capacity: u64::MAX,
+            asked: 0,
+            refuse: None,
+            max_page: 1 << 40,
+            alignment: 256,
+            tells: true,
+            returned: Vec::new(),
+            sizes: BTreeMap::new(),
+        }
     }
 
     pub fn pages(&self) -> usize {
-        self.live.len()
+        self.sizes.len()
     }
 }
 
 impl Storage for Counting {
     type Page = Page;
 
-    fn allocate(&mut self, size: u64, _: PoolKind) -> Result<Page, StorageError> {
+    fn allocate(&mut self, size: u64, kind: PoolKind) -> Result<Page, StorageError> {
         self.asked += 1;
         assert!(size > 0 && size.is_multiple_of(self.alignment()), "{size}");
+        assert!(size <= self.max_page, "{size} bytes asked for, a page has at most {}", self.max_page);
         if let Some((at, out_of_memory)) = self.refuse
             && at == self.asked
         {
             return Err(StorageError { message: "told to refuse".into(), out_of_memory });
         }
-        if self.bytes + size > self.capacity {
+        if self.bytes.checked_add(size).is_none_or(|bytes| bytes > self.capacity) {
             return Err(StorageError { message: "the device is full".into(), out_of_memory: true });
         }
         self.bytes += size;
         self.next += 1;
-        self.live.insert(self.next);
-        Ok(Page { number: self.next, size })
+        self.sizes.insert(self.next, (size, kind));
+        Ok(Page { number: self.next, size, kind })
     }
 
     fn release(&mut self, page: Page) {
-        assert!(self.live.remove(&page.number), "page {} was released twice", page.number);
+        let known = self.sizes.remove(&page.number);
+        assert_eq!(known, Some((page.size, page.kind)), "page {} was released twice", page.number);
+        self.returned.push(page.number);
         self.bytes -= page.size;
     }
 
     fn alignment(&self) -> u64 {
-        256
+        self.alignment
     }
 
     fn max_page(&self) -> u64 {
@@ -76,7 +96,7 @@ impl Storage for Counting {
     }
 
     fn driver_free(&self) -> Option<u64> {
-        (self.capacity != u64::MAX).then(|| self.capacity - self.bytes)
+        (self.tells && self.capacity != u64::MAX).then(|| self.capacity.saturating_sub(self.bytes))
     }
 }
 
@@ -203,9 +223,10 @@ impl Rig {
     }
 
     pub fn with(config: PoolsConfig) -> Self {
+        let storage = Counting { alignment: config.alignment, ..Counting::new() };
         Self {
             pools: MemoryPools::new(config),
-            storage: Counting::new(),
+            storage,
             device: Device::default(),
             generations: Vec::new(),
             vacant: Vec::new(),
@@ -241,6 +262,11 @@ impl Rig {
         assert!(self.pools.place(memory).is_none());
         self.vacant.push(memory.index);
         self.check();
+    }
+
+    /// After a drain, which forgets all allocations.
+    pub fn forget_all(&mut self) {
+        self.vacant = (0..self.generations.len() as u32).collect();
     }
 
     pub fn install(&mut self, layout: &PoolLayout) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! What the pools promise, over a storage that counts and a device whose progress the test decides.
 
 mod double;
+mod hostile;
 mod layouts;
 mod modes;
 mod pressure;

@@ -4,6 +4,8 @@ use crate::double::*;
 use trunnion_memory_pools::{PoolsConfig, Pressure};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::Rung;
+use trunnion_runtime_core::pool_layout::{PageSizes, PoolDescription, PoolLayout};
+use trunnion_runtime_core::report::PoolKind;
 
 fn budgeted(budget: u64) -> Rig {
     Rig::with(PoolsConfig { budget: Some(budget), layout: pages(MIB, 4 * MIB), ..PoolsConfig::default() })
@@ -180,4 +182,45 @@ fn a_slot_in_use_and_a_stale_id_are_noticed() {
     let stale = trunnion_runtime_core::id::MemoryId { index: 999_999, generation: 0 };
     assert!(rig.pools.place(stale).is_none());
     assert!(!rig.pools.free(&mut rig.storage, stale, frontier(&[]), &rig.device));
+}
+
+#[test]
+fn a_budget_that_was_lowered_is_met_before_a_request_is_refused() {
+    for mode in [AllocationMode::Persistent, AllocationMode::Auto] {
+        let mut rig = budgeted(64 * MIB);
+        let held: Vec<_> = (0..8).map(|_| rig.try_reserve(4 * MIB, stream(1), mode).unwrap()).collect();
+        held.into_iter().for_each(|memory| rig.free(memory, &[]));
+        assert_eq!(rig.storage.bytes, 32 * MIB);
+        rig.pools.set_budget(Some(MIB));
+        rig.try_reserve(512 * KIB, stream(1), AllocationMode::Dedicated).unwrap();
+        assert!(rig.storage.bytes <= MIB);
+    }
+}
+
+#[test]
+fn what_is_waited_for_meets_a_budget_that_was_lowered() {
+    let mut rig = budgeted(64 * MIB);
+    let held: Vec<_> =
+        (0..4).map(|_| rig.try_reserve(8 * MIB, stream(1), AllocationMode::Persistent).unwrap()).collect();
+    for memory in held {
+        let last = rig.device.issue(stream(1));
+        rig.free(memory, &[last]);
+    }
+    rig.pools.set_budget(Some(9 * MIB));
+    let Err(Pressure::Wait(until)) = rig.try_reserve(MIB, stream(2), AllocationMode::Dedicated) else {
+        panic!("three of the four have to go");
+    };
+    assert_eq!(until.moments()[0].seq, 3);
+    rig.device.finish_frontier(&until);
+    rig.try_reserve(MIB, stream(2), AllocationMode::Dedicated).unwrap();
+    assert!(rig.storage.bytes <= 9 * MIB);
+}
+
+#[test]
+fn slots_larger_than_any_page_leave_a_request_with_memory_of_its_own() {
+    let layout = PoolLayout::new(vec![PoolDescription::slabs("slots", MIB, PageSizes::fixed(4 * MIB))]).unwrap();
+    let mut rig = Rig::with(PoolsConfig { layout, ..PoolsConfig::default() });
+    rig.storage.max_page = 512 * KIB;
+    let memory = rig.reserve(1000, stream(1));
+    assert_eq!(rig.pools.place(memory).unwrap().page.kind, PoolKind::Dedicated);
 }
