@@ -6,6 +6,7 @@ use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
 use core::time::Duration;
+use std::time::Instant;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Error;
@@ -22,6 +23,7 @@ tests! {
     M20 kernels_compile_in_a_dry_run;
     M20 a_budget_holds_in_a_dry_run_as_in_a_real_one;
     M20 whoever_waits_in_a_dry_run_is_answered;
+    M20 whoever_awaits_what_was_held_back_in_a_dry_run_is_woken;
     M20 a_long_dry_run_without_a_wait_keeps_nothing;
     M20 a_dry_run_says_that_it_is_one;
     M20 a_dry_run_goes_through_layers;
@@ -175,6 +177,32 @@ fn whoever_waits_in_a_dry_run_is_answered(cx: &Context) -> Outcome {
     let back = real.to_client(&copy, &client)?;
     ensure_eq!(client.read_one(&back)?.len(), 4096);
     ensure_eq!(client.shutdown(Duration::from_secs(5)).abandoned, 0);
+    Ok(())
+}
+
+fn whoever_awaits_what_was_held_back_in_a_dry_run_is_woken(cx: &Context) -> Outcome {
+    let (dry, real) = (dry(cx, &Variant::plain())?, cx.client()?);
+    // What a dry run waits for is no work of its own: bytes and points of a real device.
+    for what in ["a point", "bytes"] {
+        let held = on_new_stream(&real);
+        let gate = cx.gate(&held)?;
+        let (waiting, handle) = (on_new_stream(&dry), dry.zeros(64)?);
+        match what {
+            "a point" => drop(waiting.wait(gate.block(&held)?)?),
+            _ => drop(held.to_client(gate.handle(), &waiting)?),
+        }
+        waiting.fill(&handle, &[1])?;
+        let last = waiting.record()?;
+        let opener = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            gate.open().map(drop)
+        });
+        let start = Instant::now();
+        ready(waiting.done(last)?)??;
+        // Sooner than by the looks of a waiter, of which a future has none.
+        ensure!(start.elapsed() < Duration::from_secs(2), "{what}: it took {:?}", start.elapsed());
+        opener.join().map_err(|_| crate::Failure::new("the opener panicked"))??;
+    }
     Ok(())
 }
 

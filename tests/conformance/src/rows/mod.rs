@@ -13,6 +13,7 @@ mod exclusive;
 mod failure;
 mod grids;
 mod handles;
+mod hooks;
 mod identity;
 mod launch;
 mod launch_modes;
@@ -77,6 +78,7 @@ pub fn tests() -> Vec<Test> {
         reports::tests(),
         pressure::tests(),
         budget::tests(),
+        hooks::tests(),
         dry::tests(),
         bytes::tests(),
         launch::tests(),
