@@ -29,6 +29,7 @@ tests! {
     M18 a_hook_can_remove_itself_and_add_another;
     M18 a_hook_is_asked_while_somebody_has_the_device;
     M18 what_a_hook_held_may_panic_as_it_is_dropped;
+    M18 hooks_staging_and_caps_end_with_their_device .seconds(40);
     M18 capped_threads_that_share_a_cache_all_get_on .seconds(40);
 }
 
@@ -423,6 +424,73 @@ fn capped_threads_that_share_a_cache_all_get_on(cx: &Context) -> Outcome {
         client.sync()?.wait()?;
         crate::context::eventually("all is let go", || Ok(client.memory_budget()?.client_live == Some(0)))?;
         crate::context::eventually("all is free", || Ok(client.memory_usage()?.live == 0))?;
+    }
+    Ok(())
+}
+
+/// What a thread does until its device ends; the error that says so.
+fn work_until_the_end(client: &Client, seed: u64) -> Outcome<Error> {
+    let mut capped = on_new_stream(client);
+    capped.set_memory_limit(6 << 20)?;
+    let (mut kept, layouts) = (Vec::new(), [PoolLayout::adaptive(), PoolLayout::exclusive()]);
+    for round in 0..u64::MAX {
+        let mut step = || -> Result<(), Error> {
+            let handle = capped.empty(1 + (seed * 7919 + round * 104_729) % (5 << 20))?;
+            capped.fill(&handle, &[1])?;
+            kept.push(handle);
+            if kept.len() > 3 {
+                kept.remove(0);
+            }
+            capped.create_from_slice_pinned(&[3; 50_000])?;
+            drop(capped.reserve_staging(&[300_000, 0])?);
+            capped.memory_budget_within(Duration::ZERO)?;
+            capped.install_memory_pools(&layouts[round as usize % 2])?;
+            let _hook = capped.on_memory_pressure(|_| PressureAnswer::Retry)?;
+            let large = client.empty(9 << 20)?;
+            client.check(&[&large])
+        };
+        match step() {
+            Ok(()) | Err(Error::OutOfMemory(_) | Error::ClientMemoryLimit { .. } | Error::Several(_)) => {}
+            Err(end) => return Ok(end),
+        }
+    }
+    Err(Failure::new("it did not end"))
+}
+
+fn hooks_staging_and_caps_end_with_their_device(cx: &Context) -> Outcome {
+    let variants = [
+        Variant { pinned_memory: Some(400_000), ..Variant::plain() },
+        Variant { separate_memory: true, ..Variant::late(Duration::from_micros(200), 9) },
+        Variant { lose_after: Some(60), ..Variant::plain() },
+    ];
+    for (execution, variant) in EXECUTIONS.into_iter().flat_map(|e| variants.clone().map(|v| (e, v))) {
+        let is_lost = variant.lose_after.is_some();
+        let client = small_with(cx, execution, variant)?;
+        let inside = client.clone();
+        let hook = client.on_memory_pressure(move |_| {
+            drop(inside.reserve_staging(&[1000]));
+            PressureAnswer::Retry
+        })?;
+        let (ends, took) = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|seed| {
+                    let client = on_new_stream(&client);
+                    scope.spawn(move || work_until_the_end(&client, seed))
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(if is_lost { 2000 } else { 300 }));
+            let start = Instant::now();
+            client.shutdown(Duration::from_secs(2));
+            let ends: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            (ends, start.elapsed())
+        });
+        ensure!(took < Duration::from_secs(6), "{execution:?}: it took {took:?}");
+        for end in ends {
+            let end = end.map_err(|_| Failure::new("a thread panicked"))??;
+            ensure!(matches!(end, Error::ShutDown { .. } | Error::DeviceLost { .. }), "{execution:?}: {end:?}");
+        }
+        ensure_eq!((client.staging_usage().in_use, client.staging_usage().kept), (0, 0), "{execution:?}");
+        drop(hook);
     }
     Ok(())
 }
