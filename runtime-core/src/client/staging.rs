@@ -38,7 +38,8 @@ impl Client {
         Ok(())
     }
 
-    /// Staging memory of these sizes, to be filled and then written to the device: all of it or none.
+    /// Staging memory of these sizes, to be filled and then written to the device: all of it or none. Page-locked memory is kept for the
+    /// next request of its size, and goes back to the driver where another size needs the room.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), trunnion_runtime_core::error::Error> {
