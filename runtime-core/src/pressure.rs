@@ -1,7 +1,7 @@
 //! The program's own part in running out of memory: hooks that are asked before a request is refused, and may give something back.
 
 use crate::error::Error;
-use crate::executor::contain;
+use crate::executor::{contain, let_go};
 use crate::platform::ThreadToken;
 use crate::sync::AtomicU64;
 use alloc::sync::Arc;
@@ -42,45 +42,94 @@ pub enum PressureAnswer {
 
 type Hook = Arc<dyn Fn(&MemoryPressure<'_>) -> PressureAnswer + Send + Sync>;
 
+/// The threads inside a hook, of whichever device.
+static ASKED: spin::Mutex<Vec<ThreadToken>> = spin::Mutex::new(Vec::new());
+/// How many they are.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the calling thread is inside a hook. What it requests asks no hook, or two could ask each other for ever. Free of cost where
+/// no hook is asked just now.
+#[inline]
+pub(crate) fn is_inside_hook() -> bool {
+    // A thread that is inside has counted itself.
+    INSIDE.load(Ordering::Relaxed) > 0 && ASKED.lock().contains(&ThreadToken::current())
+}
+
+/// The calling thread is inside a hook until this is dropped.
+struct Inside(ThreadToken);
+
+impl Inside {
+    /// `None` where it is already.
+    fn enter() -> Option<Self> {
+        let me = ThreadToken::current();
+        let mut asked = ASKED.lock();
+        let is_new = !asked.contains(&me);
+        is_new.then(|| {
+            asked.push(me);
+            INSIDE.store(asked.len(), Ordering::Relaxed);
+            Self(me)
+        })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let mut asked = ASKED.lock();
+        asked.retain(|thread| *thread != self.0);
+        INSIDE.store(asked.len(), Ordering::Relaxed);
+    }
+}
+
 /// The hooks of a device, in the order in which they came.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    list: spin::Mutex<Vec<(u64, Hook)>>,
+    list: spin::Mutex<List>,
     count: AtomicUsize,
-    /// The threads inside a hook.
-    asking: spin::Mutex<Vec<ThreadToken>>,
+}
+
+#[derive(Default)]
+struct List {
+    hooks: Vec<(u64, Hook)>,
+    has_ended: bool,
 }
 
 impl Hooks {
-    /// Adds a hook, which is there until what is answered is dropped.
-    pub(crate) fn add(self: &Arc<Self>, hook: Hook) -> PressureHook {
+    /// Adds a hook, which is there until what is answered is dropped. `None` once the device has ended: a hook may hold a client, and so
+    /// what keeps this list.
+    pub(crate) fn add(self: &Arc<Self>, hook: Hook) -> Option<PressureHook> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut list = self.list.lock();
-        list.push((number, hook));
-        self.count.store(list.len(), Ordering::Release);
-        PressureHook { hooks: self.clone(), number }
+        if list.has_ended {
+            drop(list);
+            let_go([hook]);
+            return None;
+        }
+        list.hooks.push((number, hook));
+        self.count.store(list.hooks.len(), Ordering::Release);
+        Some(PressureHook { hooks: self.clone(), number })
     }
 
     fn remove(&self, number: u64) {
         let removed = {
             let mut list = self.list.lock();
-            let found = list.iter().position(|(known, _)| *known == number).map(|i| list.remove(i));
-            self.count.store(list.len(), Ordering::Release);
+            let found = list.hooks.iter().position(|(known, _)| *known == number).map(|i| list.hooks.remove(i));
+            self.count.store(list.hooks.len(), Ordering::Release);
             found
         };
         // What a hook holds may do anything as it goes, so not under the lock.
-        drop(removed);
+        let_go(removed);
     }
 
-    /// Forgets every hook.
-    pub(crate) fn clear(&self) {
+    /// The device has ended: forgets every hook, and takes none from here on.
+    pub(crate) fn end(&self) {
         let all = {
             let mut list = self.list.lock();
             self.count.store(0, Ordering::Release);
-            core::mem::take(&mut *list)
+            list.has_ended = true;
+            core::mem::take(&mut list.hooks)
         };
-        drop(all);
+        let_go(all);
     }
 
     /// Whether there is one. Free of cost.
@@ -94,19 +143,16 @@ impl Hooks {
     #[cold]
     pub(crate) fn ask(&self, pressure: &MemoryPressure<'_>) -> Option<PressureAnswer> {
         // Asked without the lock, so that a hook may add and remove hooks.
-        let hooks: Vec<Hook> = self.list.lock().iter().map(|(_, hook)| hook.clone()).collect();
-        let me = ThreadToken::current();
-        if hooks.is_empty() || !self.enter(me) {
+        let hooks: Vec<Hook> = self.list.lock().hooks.iter().map(|(_, hook)| hook.clone()).collect();
+        if hooks.is_empty() {
             return None;
         }
+        let _inside = Inside::enter()?;
         let mut answer = PressureAnswer::Refuse;
         for hook in hooks {
+            let said = contain(|| hook(pressure));
             // The last one to hold a hook drops what it holds.
-            let said = contain(move || {
-                let said = hook(pressure);
-                drop(hook);
-                said
-            });
+            let_go([hook]);
             match said {
                 Ok(PressureAnswer::Retry) => answer = PressureAnswer::Retry,
                 Ok(PressureAnswer::Refuse) => {}
@@ -116,17 +162,7 @@ impl Hooks {
                 }
             }
         }
-        self.asking.lock().retain(|thread| *thread != me);
         Some(answer)
-    }
-
-    fn enter(&self, me: ThreadToken) -> bool {
-        let mut asking = self.asking.lock();
-        let is_new = !asking.contains(&me);
-        if is_new {
-            asking.push(me);
-        }
-        is_new
     }
 }
 
@@ -179,11 +215,13 @@ mod tests {
         let asked = Arc::new(AtomicUsize::new(0));
         let hook = |answer| {
             let asked = asked.clone();
-            hooks.add(Arc::new(move |pressure: &MemoryPressure<'_>| {
-                assert_eq!((pressure.requested, pressure.attempt), (2, 0));
-                asked.fetch_add(1, Ordering::Relaxed);
-                answer
-            }))
+            hooks
+                .add(Arc::new(move |pressure: &MemoryPressure<'_>| {
+                    assert_eq!((pressure.requested, pressure.attempt), (2, 0));
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    answer
+                }))
+                .unwrap()
         };
         let refuses = hook(PressureAnswer::Refuse);
         assert_eq!(ask(&hooks), Some(PressureAnswer::Refuse));
@@ -194,16 +232,16 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 4);
         drop((refuses, retries));
         assert_eq!(ask(&hooks), Some(PressureAnswer::Refuse));
-        hooks.clear();
+        hooks.end();
         assert_eq!((hooks.any(), ask(&hooks)), (false, None));
     }
 
     #[test]
     fn a_hook_that_panics_refuses_and_the_others_are_asked() {
         let hooks = Arc::new(Hooks::default());
-        let _panics = hooks.add(Arc::new(|_: &MemoryPressure<'_>| panic!("on purpose")));
+        let _panics = hooks.add(Arc::new(|_: &MemoryPressure<'_>| panic!("on purpose"))).unwrap();
         assert_eq!(ask(&hooks), Some(PressureAnswer::Refuse));
-        let _retries = hooks.add(Arc::new(|_: &MemoryPressure<'_>| PressureAnswer::Retry));
+        let _retries = hooks.add(Arc::new(|_: &MemoryPressure<'_>| PressureAnswer::Retry)).unwrap();
         assert_eq!(ask(&hooks), Some(PressureAnswer::Retry));
         assert_eq!(ask(&hooks), Some(PressureAnswer::Retry), "the thread is not taken for one inside a hook");
     }
@@ -213,12 +251,35 @@ mod tests {
         let hooks = Arc::new(Hooks::default());
         let own: Arc<spin::Mutex<Option<PressureHook>>> = Arc::default();
         let (inside, taken) = (hooks.clone(), own.clone());
-        *own.lock() = Some(hooks.add(Arc::new(move |_: &MemoryPressure<'_>| {
+        let other = Arc::new(Hooks::default());
+        let _other = other.add(Arc::new(|_: &MemoryPressure<'_>| PressureAnswer::Retry)).unwrap();
+        *own.lock() = hooks.add(Arc::new(move |_: &MemoryPressure<'_>| {
+            assert!(is_inside_hook());
             assert_eq!(ask(&inside), None);
+            assert_eq!(ask(&other), None, "of another device");
             drop(taken.lock().take());
             PressureAnswer::Retry
-        })));
+        }));
         assert_eq!(ask(&hooks), Some(PressureAnswer::Retry));
         assert_eq!(ask(&hooks), None);
+        assert!(!is_inside_hook());
+    }
+
+    #[test]
+    fn a_device_that_has_ended_takes_no_hook_and_keeps_none() {
+        let hooks = Arc::new(Hooks::default());
+        let held = Arc::new(());
+        let hook = || {
+            let held = held.clone();
+            hooks.add(Arc::new(move |_: &MemoryPressure<'_>| {
+                let _held = &held;
+                PressureAnswer::Retry
+            }))
+        };
+        let first = hook();
+        hooks.end();
+        // As of a thread that looked just before the end whether there is one.
+        assert!(first.is_some() && hook().is_none());
+        assert_eq!((hooks.any(), ask(&hooks), Arc::strong_count(&held)), (false, None, 1));
     }
 }

@@ -113,6 +113,25 @@ fn whoever_awaits_bytes_of_a_device_without_a_thread_drives_that_too() {
     }
 }
 
+#[test]
+fn whoever_waits_for_staging_that_waits_for_a_device_without_a_thread_drives_that_too() {
+    for to in BOTH {
+        let mut limited = settings(to);
+        limited.staging_limit = Some(1000);
+        limited.wait_timeout = Duration::from_secs(60);
+        let (source, target) = (device(&settings(Execution::Inline)), device(&limited));
+        let slow = source.prepare(slow(Duration::from_millis(60))).unwrap();
+        let bytes = source.zeros(256).unwrap();
+        let point = source.launch(&slow, Grid::x(1), [&bytes]).unwrap();
+        target.wait(point).unwrap();
+        let staged = target.create_from_slice_pinned(&[3; 400]).unwrap();
+        let start = Instant::now();
+        assert_eq!(target.reserve_staging(&[1000]).unwrap().len(), 1);
+        assert!(start.elapsed() < Duration::from_secs(2), "{to:?}: waited {:?}", start.elapsed());
+        assert_eq!(target.read_one(&staged).unwrap().as_slice().unwrap(), [3; 400]);
+    }
+}
+
 // ---- times
 
 #[test]

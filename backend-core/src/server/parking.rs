@@ -67,6 +67,7 @@ impl<D: Driver> DriverServer<D> {
 
     /// Goes on with every stream that can.
     pub(super) fn unpark(&mut self) {
+        let mut went_on = false;
         loop {
             self.stirred = false;
             let mut moved = false;
@@ -75,9 +76,14 @@ impl<D: Driver> DriverServer<D> {
                     moved = true;
                 }
             }
+            went_on |= moved;
             if !moved && !self.stirred {
-                return;
+                break;
             }
+        }
+        // Who waits asked when this could not be with the driver yet. A driver that finishes what it is asked about must be asked again.
+        if went_on && self.lanes.slots.iter().any(|lane| !lane.waiters.is_empty()) {
+            self.waker.wake_by_ref();
         }
     }
 

@@ -84,8 +84,8 @@ impl Client {
     ///
     /// A request that the device finds no memory for is made in the device's own work, and so is the call of the hook, on whichever thread
     /// has the device: a blocking call on the same device answers [`Error::Reentrant`] there, and what the hook queues runs later. A
-    /// request over a client's limit is refused on its caller's thread, and the hook is called there. A request made inside a hook asks
-    /// no hook. A panic in it is caught (with `std`) and counts as [`Refuse`](PressureAnswer::Refuse).
+    /// request over a client's limit is refused on its caller's thread, and the hook is called there. A request made inside
+    /// a hook, of this device or another, asks no hook; nor does one of somebody else that the thread carries out there while it waits. A panic in it is caught (with `std`) and counts as [`Refuse`](PressureAnswer::Refuse).
     ///
     /// A hook that holds a client keeps the device alive for as long as the hook is there.
     ///
@@ -115,7 +115,7 @@ impl Client {
         hook: impl Fn(&MemoryPressure<'_>) -> PressureAnswer + Send + Sync + 'static,
     ) -> Result<PressureHook> {
         self.service.shared.check()?;
-        Ok(self.service.shared.hooks.add(Arc::new(hook)))
+        self.service.shared.hooks.add(Arc::new(hook)).ok_or(Error::ShutDown { service: self.service.id })
     }
 
     /// A handle of a new allocation, which nothing is reserved for yet, within what this client may hold.

@@ -8,6 +8,7 @@ use crate::handle::Handle;
 use crate::id::StreamId;
 use crate::layout::{MemoryLayout, Rows, TensorDescriptor};
 use crate::pool_layout::PoolLayout;
+use crate::pressure::is_inside_hook;
 use crate::report::{MemoryReport, MemoryUsage, ReportScope};
 use crate::server::{MemoryServer, Region};
 use crate::service::{Core, Service};
@@ -33,7 +34,8 @@ impl Client {
         if size > 0 {
             let memory = handle.clone();
             let mode = self.service.allocation_mode(self.stream());
-            self.enqueue(move |core, at| core.reserve(at, &memory, mode))?;
+            let is_of_hook = is_inside_hook();
+            self.enqueue(move |core, at| core.reserve(at, &memory, mode, is_of_hook))?;
         }
         Ok(handle)
     }

@@ -38,7 +38,8 @@ impl Client {
         Ok(())
     }
 
-    /// Staging memory of these sizes, to be filled and then written to the device: all of it or none.
+    /// Staging memory of these sizes, to be filled and then written to the device: all of it or none. Page-locked memory is kept for the
+    /// next request of its size, and goes back to the driver where another size needs the room.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), trunnion_runtime_core::error::Error> {
@@ -100,25 +101,29 @@ impl Client {
         if data.is_empty() {
             return Ok(());
         }
-        let alignment = self.service.limits.copy_alignment;
-        let most = self.service.staging.usage().limit.map_or(u64::MAX, |limit| limit / 2);
-        let mut pieces = Vec::new();
-        cut(region.rows(), 0, (most - most % alignment).max(alignment), &mut pieces);
+        let (rows, alignment) = (region.rows(), self.service.limits.copy_alignment);
+        let limit = self.service.staging.usage().limit.unwrap_or(u64::MAX);
+        let half = limit / 2;
+        let most = (half - half % alignment).max(alignment);
         // A piece is a transfer of its own, and must begin and end where one may.
-        let is_fit =
-            |piece: &(u64, Rows)| piece.0.is_multiple_of(alignment) && piece.1.extent().is_multiple_of(alignment);
-        if pieces.len() == 1 || !pieces.iter().all(is_fit) {
+        let mut is_fit = most <= limit && most < rows.size();
+        if is_fit {
+            cut(&rows, 0, most, &mut |offset, piece| {
+                is_fit &= offset.is_multiple_of(alignment) && piece.extent().is_multiple_of(alignment);
+                Ok(())
+            })?;
+        }
+        if !is_fit {
             return self.write_piece(region.clone(), data);
         }
         let mut rest = data;
-        for (offset, rows) in pieces {
-            // The pieces are as long as the slice together.
-            let Some((piece, after)) = rest.split_at_checked(rows.size() as usize) else { break };
-            let handle = region.handle.slice(offset..offset + rows.extent())?;
-            self.write_piece(Region { handle, rows: Some(rows) }, piece)?;
+        cut(&rows, 0, most, &mut |offset, rows| {
+            let size = (rows.size() as usize).min(rest.len());
+            let (piece, after) = rest.split_at(size);
             rest = after;
-        }
-        Ok(())
+            let handle = region.handle.slice(offset..offset + rows.extent())?;
+            self.write_piece(Region { handle, rows: Some(rows) }, piece)
+        })
     }
 
     fn write_piece(&self, region: Region, data: &[u8]) -> Result<()> {
@@ -130,19 +135,23 @@ impl Client {
     }
 }
 
-/// Cuts rows that begin at `offset` into parts of at most `most` bytes, in the order of their bytes.
-fn cut(rows: Rows, offset: u64, most: u64, parts: &mut Vec<(u64, Rows)>) {
+/// Cuts rows that begin at `offset` into parts of at most `most` bytes, and hands them on in the order of their bytes. There may be very
+/// many, so they are nowhere kept.
+///
+/// # Errors
+/// The first that a part is answered with; the rest are not made.
+fn cut(rows: &Rows, offset: u64, most: u64, part: &mut dyn FnMut(u64, Rows) -> Result<()>) -> Result<()> {
     if rows.size() <= most {
-        return parts.push((offset, rows));
+        return part(offset, rows.clone());
     }
     let Some((count, stride)) = rows.outer.first().copied() else {
         let mut at = 0;
         while at < rows.row {
             let size = most.min(rows.row - at);
-            parts.push((offset + at, Rows::single(size)));
+            part(offset + at, Rows::single(size))?;
             at += size;
         }
-        return;
+        return Ok(());
     };
     let inner = Rows { row: rows.row, outer: rows.outer[1..].to_vec() };
     // As many of the outermost dimension at a time as fit.
@@ -153,14 +162,15 @@ fn cut(rows: Rows, offset: u64, most: u64, parts: &mut Vec<(u64, Rows)>) {
         let here = step.min(count - at);
         let start = offset + at * stride;
         if fit == 0 {
-            cut(inner.clone(), start, most, parts);
+            cut(&inner, start, most, part)?;
         } else {
             let mut outer = rows.outer.clone();
             outer[0].0 = here;
-            parts.push((start, Rows { row: rows.row, outer }));
+            part(start, Rows { row: rows.row, outer })?;
         }
         at += here;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -186,7 +196,11 @@ mod tests {
         for rows in all {
             for most in 1..=rows.size() + 1 {
                 let mut parts = Vec::new();
-                cut(rows.clone(), 0, most, &mut parts);
+                cut(&rows, 0, most, &mut |offset, part| {
+                    parts.push((offset, part));
+                    Ok(())
+                })
+                .unwrap();
                 assert!(parts.iter().all(|(_, part)| part.size() <= most), "{rows:?} in parts of {most}");
                 let together: Vec<u64> = parts.iter().flat_map(|(offset, part)| bytes(part, *offset)).collect();
                 assert_eq!(together, bytes(&rows, 0), "{rows:?} in parts of {most}");

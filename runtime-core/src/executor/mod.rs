@@ -56,4 +56,4 @@ pub(crate) use handle::Glance;
 pub use reservation::Reservation;
 pub use resident::{Resident, Wakers};
 pub use shutdown::ShutdownReport;
-pub(crate) use unwind::contain;
+pub(crate) use unwind::{contain, let_go};

@@ -24,6 +24,16 @@ pub(crate) fn contain<R>(run: impl FnOnce() -> R) -> Result<R, Panic> {
     }
 }
 
+/// Drops each of these, which are others' values: a panic in that is logged, and keeps nobody from what comes after.
+pub(crate) fn let_go<T>(values: impl IntoIterator<Item = T>) {
+    for value in values {
+        if let Err(panic) = contain(move || drop(value)) {
+            log::error!("something panicked as it was dropped: {}", panic.message());
+            panic.discard();
+        }
+    }
+}
+
 impl Panic {
     pub(crate) fn message(&self) -> String {
         #[cfg(feature = "std")]

@@ -2,6 +2,7 @@
 
 use super::{Kernel, KernelHandle, KernelId, KernelReader};
 use crate::error::{Error, Result};
+use crate::executor::let_go;
 use crate::id::ServiceId;
 use crate::properties::DeviceProperties;
 use alloc::sync::{Arc, Weak};
@@ -115,7 +116,7 @@ impl KernelTable {
         let evicted = state.evict();
         drop(state);
         // Dropping a kernel gives its slot back, and drops what a function captured: without the lock.
-        drop(evicted);
+        let_go(evicted);
         Ok(handle)
     }
 
@@ -126,7 +127,7 @@ impl KernelTable {
         let known = core::mem::take(&mut state.known);
         drop(state);
         // As when some are evicted: without the lock.
-        drop(known);
+        let_go(known);
     }
 
     /// Every kernel that is remembered, by slot.

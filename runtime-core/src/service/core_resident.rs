@@ -40,11 +40,12 @@ impl Core {
         }
     }
 
-    /// Reserves memory; what was dropped before this request is free for it.
+    /// Reserves memory; what was dropped before this request is free for it. A request made inside a hook asks no hook, also when it is
+    /// carried out after that.
     #[inline]
-    pub(crate) fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode) {
+    pub(crate) fn reserve(&mut self, at: Moment, memory: &Handle, mode: AllocationMode, is_of_hook: bool) {
         self.free_dropped();
-        if self.shared.hooks.any() {
+        if !is_of_hook && self.shared.hooks.any() {
             self.reserve_with_hooks(at, memory, mode);
         } else {
             self.server.reserve(at, memory, mode);

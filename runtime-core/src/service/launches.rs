@@ -3,6 +3,7 @@
 //! A launch looks at two counters, and no further where both are zero.
 
 use crate::error::{Error, Result};
+use crate::executor::let_go;
 use crate::id::{ServiceId, StreamId};
 use crate::kernel::{KernelHandle, KernelId, LaunchMode, LaunchedKernel};
 use crate::server::Bounds;
@@ -175,7 +176,7 @@ impl Launches {
     pub(crate) fn forget_queued(&self) {
         let queued = core::mem::take(&mut *self.queued.lock());
         // As below: without the lock.
-        drop(queued);
+        let_go(queued);
     }
 
     /// Takes what was compiled off the list.
@@ -185,5 +186,6 @@ impl Launches {
         let mut queued = self.queued.lock();
         gone.extend(compiled.iter().filter_map(|(kernel, bounds)| queued.remove(&(kernel.slot(), *bounds))));
         drop(queued);
+        let_go(gone);
     }
 }

@@ -31,13 +31,18 @@ struct Lean {
 }
 
 impl Leans {
-    /// Looks at what is leaned on and not given yet; whether there is a device among it that gets on only when it is looked at.
+    /// Looks at what is leaned on and not given yet; whether there is a device among it that gets on only when it is looked at, or
+    /// somebody else is at it, so that it is not known.
     fn look(&self) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
         }
         // Taken out meanwhile: devices may lean on each other in a circle, and a look may wake somebody who leans on more.
         let mut on = core::mem::take(&mut *self.on.lock());
+        if on.is_empty() {
+            // Taken out by another thread, which may be looking for itself alone, and soon no more.
+            return true;
+        }
         on.retain(|lean| !(lean.is_given)());
         let mut wants = false;
         for lean in &on {
@@ -96,5 +101,32 @@ impl Service {
     /// Looks at the devices without a thread that this one waits for; whether there are any.
     pub(crate) fn look_at_leans(&self) -> bool {
         self.shared.leans.look()
+    }
+}
+
+#[cfg(all(test, feature = "std", not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_looks_while_another_does_goes_on_looking() {
+        let leans = Arc::new(Leans::default());
+        let (inside, given) = (leans.clone(), Arc::new(AtomicBool::new(false)));
+        let is_given = given.clone();
+        let lean = Lean {
+            // What is looked at from within a look is what another thread finds meanwhile.
+            is_given: Box::new(move || {
+                assert!(inside.look(), "the other one would sleep on");
+                is_given.load(Ordering::Relaxed)
+            }),
+            other: Weak::new(),
+            glance: None,
+        };
+        leans.on.lock().push(lean);
+        leans.any.store(true, Ordering::Release);
+        assert!(!leans.look() && leans.any.load(Ordering::Relaxed));
+        given.store(true, Ordering::Relaxed);
+        assert!(!leans.look() && !leans.any.load(Ordering::Relaxed), "what is given is leaned on no more");
+        assert!(!leans.look());
     }
 }

@@ -365,7 +365,7 @@ impl Service {
         // What is in there may hold a client of this device, which would then never end.
         self.shared.kernels.close();
         self.launches.forget_queued();
-        self.shared.hooks.clear();
+        self.shared.hooks.end();
         self.staging.end();
         registry::forget(self);
         report.abandoned + self.shared.abandoned.load(Ordering::Relaxed)

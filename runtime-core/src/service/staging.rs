@@ -16,8 +16,10 @@ impl Service {
     /// of it ending.
     pub(crate) fn staging_buffers(&self, sizes: &[usize]) -> Result<Vec<StagingBuffer>> {
         self.shared.check()?;
-        let total = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(*size as u64));
-        let requested = total.ok_or_else(|| Error::SizeOverflow { what: "staging".into() })?;
+        let total = sizes.iter().try_fold(0usize, |sum, size| sum.checked_add(*size));
+        // No memory is larger, so nobody waits for as much.
+        let total = total.filter(|total| *total <= isize::MAX as usize);
+        let requested = total.ok_or_else(|| Error::SizeOverflow { what: "staging".into() })? as u64;
         let usage = self.staging.usage();
         if let Some(limit) = usage.limit.filter(|limit| requested > *limit) {
             let (in_use, waited) = (usage.in_use, core::time::Duration::ZERO);
@@ -28,6 +30,9 @@ impl Service {
     }
 
     fn wait_for_room(&self, sizes: &[usize], requested: u64) -> Result<Vec<Found>> {
+        if requested == 0 {
+            return Ok(sizes.iter().map(|_| None).collect());
+        }
         let turn = self.staging.queue();
         if let Poll::Ready(found) = turn.poll(sizes, Waker::noop()) {
             return Ok(found);
@@ -39,10 +44,10 @@ impl Service {
         let slice = if self.executor.is_left_to_caller() { ALONE.min(timeout) } else { timeout / LOOKS };
         loop {
             // What is done lets go of its bytes, and the next is handed over.
-            self.look_at_leans();
+            let nap = if self.look_at_leans() { ALONE.min(slice) } else { slice };
             self.progress(u64::MAX, &Deadline::after(timeout / LOOKS))?;
             let look = poll_fn(|context| turn.poll(sizes, context.waker()));
-            if let Some(found) = block_on(look, &Deadline::after(slice)) {
+            if let Some(found) = block_on(look, &Deadline::after(nap)) {
                 return Ok(found);
             }
             let now = self.staging.returns();
@@ -64,7 +69,7 @@ impl Service {
             return Ok(StagingBuffer::pinned(memory, &self.staging));
         }
         if size > 0 && !self.staging.is_plain() {
-            match self.pin(size)? {
+            match self.pin_or_make_room(size)? {
                 Some(Ok(memory)) if memory.as_slice().len() == size => {
                     self.staging.served_pinned(false);
                     return Ok(StagingBuffer::pinned(memory, &self.staging));
@@ -84,6 +89,21 @@ impl Service {
             self.staging.served_plain(false);
         }
         Ok(StagingBuffer::plain(HostBuffer::zeroed(size)?, &self.staging))
+    }
+
+    /// Asks the device for page-locked memory. Where there is too little, what is kept for other sizes goes back first: as much as is
+    /// wanted, then all of it.
+    #[allow(clippy::type_complexity, reason = "as below")]
+    fn pin_or_make_room(&self, size: usize) -> Result<Option<Result<Box<dyn PinnedMemory>>>> {
+        let mut answer = self.pin(size)?;
+        for bytes in [size as u64, u64::MAX] {
+            let is_refused = matches!(&answer, Some(Err(refusal)) if !refusal.is_device_lost());
+            if !is_refused || !self.staging.shrink(bytes) {
+                break;
+            }
+            answer = self.pin(size)?;
+        }
+        Ok(answer)
     }
 
     /// Asks the device for page-locked memory; `None` where it has none.

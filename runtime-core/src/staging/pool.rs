@@ -1,6 +1,7 @@
 //! How much staging memory is in use, who waits for room, and page-locked memory that is kept for the next of its size.
 
 use super::PinnedMemory;
+use crate::executor::let_go;
 use crate::report::Size;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -75,6 +76,13 @@ impl State {
         wanted.is_some_and(|wanted| self.usage.limit.is_none_or(|limit| wanted <= limit))
     }
 
+    /// Memory that was kept longest.
+    fn take_oldest(&mut self) -> Found {
+        let oldest = self.kept.pop_front()?;
+        self.usage.kept -= oldest.as_slice().len() as u64;
+        Some(oldest)
+    }
+
     fn first_in_line(&mut self) -> Option<Waker> {
         self.turns.front_mut().and_then(|(_, waker)| waker.take())
     }
@@ -134,12 +142,16 @@ impl StagingPool {
 
     /// Bytes are no longer in use. Page-locked memory is kept unless the device has ended.
     pub(crate) fn give_back(&self, size: u64, memory: Found) {
+        if size == 0 {
+            // Nobody has room by this, and nobody's wait begins again.
+            return let_go(memory);
+        }
         let (next, dropped) = {
             let state = &mut *self.state.lock();
             state.usage.in_use = state.usage.in_use.saturating_sub(size);
             state.returns += 1;
             let dropped = match memory {
-                Some(memory) if !state.ended && size > 0 => {
+                Some(memory) if !state.ended => {
                     state.usage.kept += size;
                     state.kept.push_back(memory);
                     None
@@ -149,10 +161,26 @@ impl StagingPool {
             (state.first_in_line(), dropped)
         };
         // Both are others' code, so not under the lock. Whoever waits is a thread in a blocking call, and waking it runs nothing of its own.
-        drop(dropped);
+        let_go(dropped);
         if let Some(waker) = next {
             waker.wake();
         }
+    }
+
+    /// Gives kept memory back to the driver, the oldest first, until that was as many bytes; whether there was any.
+    pub(crate) fn shrink(&self, bytes: u64) -> bool {
+        let mut gone = Vec::new();
+        {
+            let state = &mut *self.state.lock();
+            let enough = state.usage.kept.saturating_sub(bytes);
+            while state.usage.kept > enough {
+                let Some(oldest) = state.take_oldest() else { break };
+                gone.push(oldest);
+            }
+        }
+        let is_any = !gone.is_empty();
+        let_go(gone);
+        is_any
     }
 
     /// The device has ended: nothing is kept any more.
@@ -164,7 +192,7 @@ impl StagingPool {
             let wakers: Vec<Waker> = state.turns.iter_mut().filter_map(|(_, waker)| waker.take()).collect();
             (core::mem::take(&mut state.kept), wakers)
         };
-        drop(kept);
+        let_go(kept);
         wakers.into_iter().for_each(Waker::wake);
     }
 }
@@ -197,13 +225,12 @@ impl Turn {
             state.usage.in_use += needed;
             state.usage.peak = state.usage.peak.max(state.usage.in_use);
             while !state.has_room(state.usage.kept) {
-                let Some(oldest) = state.kept.pop_front() else { break };
-                state.usage.kept -= oldest.as_slice().len() as u64;
+                let Some(oldest) = state.take_oldest() else { break };
                 evicted.push(oldest);
             }
             found
         };
-        drop(evicted);
+        let_go(evicted);
         Poll::Ready(found)
     }
 
@@ -265,7 +292,7 @@ mod tests {
         drop(first);
         assert_eq!(pool.usage().in_use, 40);
         drop(second);
-        assert_eq!((pool.usage().in_use, pool.usage().peak, pool.returns()), (0, 100, 4));
+        assert_eq!((pool.usage().in_use, pool.usage().peak, pool.returns()), (0, 100, 3), "no bytes are no return");
     }
 
     #[test]

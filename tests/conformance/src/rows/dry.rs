@@ -5,11 +5,17 @@ use crate::context::{Context, eventually, on_new_stream, ready};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
+use alloc::sync::Arc;
 use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Error;
+use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::handle::Handle;
+use trunnion_runtime_core::kernel::KernelHandle;
+use trunnion_runtime_core::pressure::PressureAnswer;
 use trunnion_runtime_core::properties::TimingMethod;
 use trunnion_runtime_core::report::{MemoryReport, ReportScope};
 use trunnion_runtime_core::service::Settings;
@@ -22,6 +28,10 @@ tests! {
     M20 kernels_compile_in_a_dry_run;
     M20 a_budget_holds_in_a_dry_run_as_in_a_real_one;
     M20 whoever_waits_in_a_dry_run_is_answered;
+    M20 whoever_awaits_what_was_held_back_in_a_dry_run_is_woken;
+    M20 grids_that_are_read_and_kernels_that_fail_change_nothing_in_a_dry_run;
+    M20 a_hook_and_a_cap_count_in_a_dry_run;
+    M20 a_dry_run_can_be_ended_while_it_is_used;
     M20 a_long_dry_run_without_a_wait_keeps_nothing;
     M20 a_dry_run_says_that_it_is_one;
     M20 a_dry_run_goes_through_layers;
@@ -178,6 +188,121 @@ fn whoever_waits_in_a_dry_run_is_answered(cx: &Context) -> Outcome {
     Ok(())
 }
 
+fn whoever_awaits_what_was_held_back_in_a_dry_run_is_woken(cx: &Context) -> Outcome {
+    let (dry, real) = (dry(cx, &Variant::plain())?, cx.client()?);
+    // What a dry run waits for is no work of its own: bytes and points of a real device.
+    for what in ["a point", "bytes"] {
+        let held = on_new_stream(&real);
+        let gate = cx.gate(&held)?;
+        let (waiting, handle) = (on_new_stream(&dry), dry.zeros(64)?);
+        match what {
+            "a point" => drop(waiting.wait(gate.block(&held)?)?),
+            _ => drop(held.to_client(gate.handle(), &waiting)?),
+        }
+        waiting.fill(&handle, &[1])?;
+        let last = waiting.record()?;
+        let opener = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            gate.open().map(drop)
+        });
+        let start = Instant::now();
+        ready(waiting.done(last)?)??;
+        // Sooner than by the looks of a waiter, of which a future has none.
+        ensure!(start.elapsed() < Duration::from_secs(2), "{what}: it took {:?}", start.elapsed());
+        opener.join().map_err(|_| crate::Failure::new("the opener panicked"))??;
+    }
+    Ok(())
+}
+
+fn grids_that_are_read_and_kernels_that_fail_change_nothing_in_a_dry_run(cx: &Context) -> Outcome {
+    for memory_in_place in [true, false] {
+        let client = dry(cx, &Variant { separate_memory: !memory_in_place, ..Variant::plain() })?;
+        let [step, fails, outside] =
+            [kernels::step(), kernels::fails(), kernels::out_of_bounds()].map(|kernel| client.prepare(kernel));
+        let (step, fails, outside) = (step?, fails?, outside?);
+        let (counts, handle, other) =
+            (client.create_from_slice(raw(&[u32::MAX; 3]))?, client.zeros(4096)?, client.zeros(4096)?);
+        // Counts over every limit, which only a run reads.
+        client.launch(&step, Grid::Dynamic(counts.clone()), [&handle])?;
+        client.launch(&fails, cover(64)?, [&other, &handle])?;
+        client.launch(&outside, cover(64)?, [&handle])?;
+        client.launch(&step, cover(64)?, [&handle])?;
+        let lazy = client.read_lazy(&handle)?;
+        client.check(&[&counts, &handle, &other])?;
+        drop((handle, other, counts));
+        ensure_eq!(lazy.as_slice()?, [0; 4096], "in place {memory_in_place}");
+        drop(lazy);
+        client.sync()?.wait()?;
+        eventually("all is free", || Ok(client.memory_usage()?.live == 0))?;
+    }
+    Ok(())
+}
+
+fn a_hook_and_a_cap_count_in_a_dry_run(cx: &Context) -> Outcome {
+    let mut told = Vec::new();
+    for dry_run in [false, true] {
+        let mut settings = cx.settings();
+        settings.open.dry_run = dry_run;
+        settings.open.memory_budget = Some(8 << 20);
+        let mut client = cx.open_with(&Variant::plain(), &settings)?;
+        let cache = Arc::new(Mutex::new(vec![client.zeros(3 << 20)?]));
+        let (theirs, asked) = (cache.clone(), Arc::new(Mutex::new(Vec::new())));
+        let seen = asked.clone();
+        let hook = client.on_memory_pressure(move |pressure| {
+            let what = (pressure.requested, pressure.attempt, pressure.error.is_out_of_memory());
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+            match theirs.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+                Some(_) => PressureAnswer::Retry,
+                None => PressureAnswer::Refuse,
+            }
+        })?;
+        client.set_memory_limit(14 << 20)?;
+        let served = client.zeros(7 << 20)?;
+        let refused = client.zeros(6 << 20)?;
+        let made = client.empty(100)?;
+        client.copy(&refused.slice(..100)?, &made)?;
+        client.check(&[&served])?;
+        let error = ensure_err!(client.read_one(&made), _);
+        let over = ensure_err!(client.empty(6 << 20), Error::ClientMemoryLimit { .. });
+        let budget = client.memory_budget_within(Duration::ZERO)?;
+        let asked = asked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        told.push((asked, error.is_out_of_memory(), over, budget.live, budget.client_live, budget.room()));
+        drop((served, refused, made, hook));
+    }
+    ensure_eq!(told[0], told[1]);
+    Ok(())
+}
+
+fn a_dry_run_can_be_ended_while_it_is_used(cx: &Context) -> Outcome {
+    let client = dry(cx, &Variant::plain())?;
+    let step = client.prepare(kernels::step())?;
+    let work = |client: Client, step: KernelHandle| -> Result<(), Error> {
+        loop {
+            let handle = client.create_from_slice_pinned(&[1; 300_000])?;
+            client.launch(&step, cover(64)?, [&handle])?;
+            client.read_lazy(&handle)?.as_slice()?;
+            client.read_into(&handle, &mut vec![0; 300_000])?;
+            client.sync()?.wait()?;
+        }
+    };
+    let ends = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (client, step) = (on_new_stream(&client), step.clone());
+                scope.spawn(move || work(client, step))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(200));
+        client.shutdown(Duration::from_secs(2));
+        threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+    });
+    for end in ends {
+        let end = end.map_err(|_| crate::Failure::new("a thread panicked"))?;
+        ensure!(matches!(end, Err(Error::ShutDown { .. })), "{end:?}");
+    }
+    Ok(())
+}
+
 fn a_long_dry_run_without_a_wait_keeps_nothing(cx: &Context) -> Outcome {
     let client = dry(cx, &Variant::plain())?;
     let step = client.prepare(kernels::step())?;
@@ -224,7 +349,7 @@ fn sizes_beyond_four_gibibytes_are_planned_exactly(cx: &Context) -> Outcome {
     client.copy(&tail, &held.slice(..256)?)?;
     ensure_eq!(client.read_one(&tail)?.as_slice()?, [0; 256]);
     ensure_eq!(client.memory_usage()?.live, LARGE);
-    let grid = trunnion_runtime_core::grid::Grid::x(1);
+    let grid = Grid::x(1);
     let error = ensure_err!(client.launch(&step, grid, [&held]), Error::BufferSize { .. });
     ensure!(error.to_string().contains(&LARGE.to_string()), "the size is not named: {error}");
     ensure_err!(client.empty((1 << 40) + 1), Error::TooLarge { .. });

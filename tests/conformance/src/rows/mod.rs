@@ -13,6 +13,7 @@ mod exclusive;
 mod failure;
 mod grids;
 mod handles;
+mod hooks;
 mod identity;
 mod launch;
 mod launch_modes;
@@ -79,6 +80,7 @@ pub fn tests() -> Vec<Test> {
         recording::tests(),
         pressure::tests(),
         budget::tests(),
+        hooks::tests(),
         dry::tests(),
         bytes::tests(),
         launch::tests(),

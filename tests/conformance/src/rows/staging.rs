@@ -32,6 +32,10 @@ tests! {
     M11 whoever_waits_for_room_is_told_when_the_device_ends;
     M11 threads_that_stage_at_once_all_get_on .seconds(40);
     M11 no_bytes_need_no_staging;
+    M11 no_bytes_stand_in_no_line_and_keep_nobody_waiting;
+    M11 kept_memory_makes_room_for_another_size;
+    M11 a_limit_of_no_bytes_refuses_all_of_them;
+    M11 staging_is_given_back_in_any_order_on_any_thread;
 }
 
 fn locking(bytes: u64) -> Variant {
@@ -241,12 +245,15 @@ fn more_than_the_limit_at_once_is_refused_at_once(cx: &Context) -> Outcome {
 fn a_refused_lock_is_plain_memory_and_counted_and_later_ones_are_tried(cx: &Context) -> Outcome {
     for refused in 1..=4u64 {
         let client = cx.open(&Variant { refuse_pin: Some(refused), ..locking(16 << 20) })?;
-        let mut kept = Vec::new();
+        // In use for as long as the test, so that nothing is kept that could make room.
+        let (mut kept, mut in_use) = (Vec::new(), Vec::new());
         for i in 1..=4u64 {
             let mut buffer = client.reserve_staging(&[1000 + i as usize])?.remove(0);
             ensure_eq!(buffer.is_pinned(), i != refused, "the {i}th, where the {refused}th is refused");
             buffer.as_mut_slice().fill(i as u8);
-            kept.push(client.create(buffer.into_bytes())?);
+            let bytes = buffer.into_bytes();
+            in_use.push(bytes.clone());
+            kept.push(client.create(bytes)?);
         }
         let usage = client.staging_usage();
         ensure_eq!((usage.pinned, usage.refused, usage.plain), (3, 1, 0));
@@ -263,11 +270,12 @@ fn locked_memory_that_is_used_up_is_plain_memory(cx: &Context) -> Outcome {
     let first = client.reserve_staging(&[6000, 6000])?;
     ensure_eq!(first.iter().map(|buffer| buffer.is_pinned()).collect::<Vec<_>>(), [true, false]);
     drop(first);
-    // What is kept for its size leaves too little for another.
     let other = client.create_from_slice_pinned(&pattern(5000, 7))?;
     ensure_eq!(client.read_one(&other)?.as_slice()?, pattern(5000, 7));
-    ensure_eq!(client.staging_usage().refused, 2);
+    client.sync()?.wait()?;
+    crate::context::eventually("the staging has ended", || Ok(client.staging_usage().in_use == 0))?;
     ensure!(client.reserve_staging(&[6000])?[0].is_pinned(), "memory that was locked before is not");
+    ensure_eq!((client.staging_usage().pinned, client.staging_usage().refused), (3, 1));
     Ok(())
 }
 
@@ -409,5 +417,113 @@ fn no_bytes_need_no_staging(cx: &Context) -> Outcome {
     ensure_eq!(client.create_from_slice_pinned(&[])?.size_in_used(), 0);
     ensure_eq!(client.create_tensors_from_slices_pinned(&[])?.len(), 0);
     ensure_eq!(client.staging_usage().waits, 0);
+    Ok(())
+}
+
+fn no_bytes_stand_in_no_line_and_keep_nobody_waiting(cx: &Context) -> Outcome {
+    let mut settings = cx.settings();
+    settings.staging_limit = Some(1000);
+    settings.wait_timeout = Duration::from_secs(1);
+    let client = cx.open_with(&locking(1000), &settings)?;
+    let _held = client.reserve_staging(&[600])?;
+    let waits = client.clone();
+    let start = Instant::now();
+    let waiting = std::thread::spawn(move || (waits.reserve_staging(&[500]).map(drop), start.elapsed()));
+    crate::context::eventually("one waits", || Ok(client.staging_usage().waits == 1))?;
+    while !waiting.is_finished() && start.elapsed() < SOON {
+        let asked = Instant::now();
+        ensure_eq!(client.reserve_staging(&[0, 0])?.len(), 2);
+        ensure_eq!(client.reserve_staging(&[])?.len(), 0);
+        client.staging(&mut [Bytes::default()], false)?;
+        ensure!(asked.elapsed() < Duration::from_millis(500), "no bytes waited {:?}", asked.elapsed());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (answer, took) = waiting.join().map_err(|_| crate::Failure::new("the waiting thread panicked"))?;
+    ensure_err!(answer, Error::StagingFull { requested: 500, in_use: 600, .. });
+    ensure!(took < Duration::from_secs(4), "it waited {took:?} because others took no bytes");
+    Ok(())
+}
+
+fn kept_memory_makes_room_for_another_size(cx: &Context) -> Outcome {
+    // Sizes that never come again: each finds what the one before left.
+    let client = cx.open(&locking(10_000))?;
+    for size in (3000..6000).step_by(97) {
+        let mut buffers = client.reserve_staging(&[size, 100])?;
+        ensure!(buffers.iter().all(|buffer| buffer.is_pinned()), "{size} bytes: {}", client.staging_usage());
+        buffers[0].as_mut_slice().fill(1);
+    }
+    let usage = client.staging_usage();
+    ensure_eq!((usage.refused, usage.plain), (0, 0));
+    // What is in use is not taken from who uses it.
+    let held = client.reserve_staging(&[6000])?;
+    ensure!(!client.reserve_staging(&[5000])?[0].is_pinned(), "more is locked than there is");
+    ensure!(held[0].is_pinned() && client.staging_usage().refused == 1, "{}", client.staging_usage());
+    Ok(())
+}
+
+fn a_limit_of_no_bytes_refuses_all_of_them(cx: &Context) -> Outcome {
+    for limit in [0, 1] {
+        let client = limited(cx, &locking(1000), limit)?;
+        let large = vec![3; 8 << 20];
+        let start = Instant::now();
+        ensure_err!(client.reserve_staging(&[2]), Error::StagingFull { requested: 2, .. });
+        if limit == 0 {
+            ensure_err!(client.create_from_slice_pinned(&large), Error::StagingFull { limit: 0, .. });
+        }
+        ensure_eq!(client.create_from_slice_pinned(&[])?.size_in_used(), 0);
+        ensure_eq!(client.reserve_staging(&[0])?[0].len(), 0);
+        ensure!(start.elapsed() < Duration::from_secs(2), "it took {:?}", start.elapsed());
+        ensure_eq!((client.staging_usage().in_use, client.staging_usage().waits), (0, 0));
+    }
+    // Without a limit there are sizes that no memory has.
+    let mut settings = cx.settings();
+    settings.staging_limit = None;
+    let client = cx.open_with(&locking(1000), &settings)?;
+    let held = client.reserve_staging(&[10])?;
+    let start = Instant::now();
+    for sizes in [&[usize::MAX][..], &[usize::MAX, usize::MAX], &[1, usize::MAX - 5], &[isize::MAX as usize, 1]] {
+        let error = client.reserve_staging(sizes).map(drop).err();
+        ensure!(error.as_ref().is_some_and(|error| !error.is_timeout()), "{sizes:?}: {error:?}");
+    }
+    ensure!(start.elapsed() < Duration::from_secs(2), "it took {:?}", start.elapsed());
+    ensure_eq!((client.staging_usage().in_use, client.staging_usage().waits), (10, 0));
+    drop(held);
+    Ok(())
+}
+
+fn staging_is_given_back_in_any_order_on_any_thread(cx: &Context) -> Outcome {
+    std::thread_local! {
+        static LAST: core::cell::RefCell<Vec<trunnion_runtime_core::staging::StagingBuffer>> = const { core::cell::RefCell::new(Vec::new()) };
+    }
+    for variant in [Variant::plain(), locking(4096)] {
+        let client = limited(cx, &variant, 4096)?;
+        let mut buffers = client.reserve_staging(&[1, 1000, 0, 2000, 95])?;
+        for place in [3, 0, 2, 0, 0] {
+            let bytes = buffers.remove(place).into_bytes();
+            let view = bytes.slice(bytes.len() / 2..)?;
+            drop(bytes);
+            ensure!(client.staging_usage().in_use > 0 || view.is_empty(), "a view is not counted");
+        }
+        ensure_eq!(client.staging_usage().in_use, 0);
+        let at_work = client.clone();
+        // Dropped as the thread's own values are, when it has ended.
+        let dying = std::thread::spawn(move || {
+            LAST.with(|last| at_work.reserve_staging(&[4000, 0]).map(|all| last.borrow_mut().extend(all)))
+        });
+        dying.join().map_err(|_| crate::Failure::new("the thread panicked"))??;
+        ensure_eq!(client.staging_usage().in_use, 0);
+        // One on another thread, with a waiter, while the device ends.
+        let held = client.reserve_staging(&[4096])?;
+        let waits = client.clone();
+        let waiting = std::thread::spawn(move || waits.reserve_staging(&[10]).map(drop));
+        crate::context::eventually("it waits", || Ok(client.staging_usage().waits >= 1))?;
+        let ending = client.clone();
+        let ends = std::thread::spawn(move || ending.shutdown(SOON).abandoned);
+        drop(held);
+        let answer = waiting.join().map_err(|_| crate::Failure::new("the waiting thread panicked"))?;
+        ensure!(matches!(answer, Ok(()) | Err(Error::ShutDown { .. })), "{answer:?}");
+        ensure_eq!(ends.join().ok(), Some(0));
+        ensure_eq!((client.staging_usage().in_use, client.staging_usage().kept), (0, 0));
+    }
     Ok(())
 }
