@@ -15,14 +15,22 @@ use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use hashbrown::HashMap;
 
+/// What is compiled later.
+#[derive(Default)]
+struct Queued {
+    /// By slot and bounds.
+    kernels: HashMap<(u32, Bounds), KernelHandle>,
+    has_ended: bool,
+}
+
 /// What a device has to look at when a launch is issued.
 #[derive(Default)]
 pub(crate) struct Launches {
     /// How many scopes of the device's streams, and recorders, are open.
     watching: AtomicUsize,
     recordings: spin::Mutex<Vec<Recording>>,
-    /// What was queued to be compiled, by slot and bounds.
-    queued: spin::Mutex<HashMap<(u32, Bounds), KernelHandle>>,
+    /// What was queued to be compiled.
+    queued: spin::Mutex<Queued>,
 }
 
 impl Launches {
@@ -164,19 +172,26 @@ impl Launches {
 impl Launches {
     /// Puts a kernel on the list of those to be compiled, unless it is there.
     pub(crate) fn queue(&self, kernel: &KernelHandle, bounds: Bounds) {
-        self.queued.lock().entry((kernel.slot(), bounds)).or_insert_with(|| kernel.clone());
+        let mut queued = self.queued.lock();
+        if !queued.has_ended {
+            queued.kernels.entry((kernel.slot(), bounds)).or_insert_with(|| kernel.clone());
+        }
     }
 
     /// What is on the list: it stays there.
     pub(crate) fn queued(&self) -> Vec<(KernelHandle, Bounds)> {
-        self.queued.lock().iter().map(|((_, bounds), kernel)| (kernel.clone(), *bounds)).collect()
+        self.queued.lock().kernels.iter().map(|((_, bounds), kernel)| (kernel.clone(), *bounds)).collect()
     }
 
-    /// Empties the list.
-    pub(crate) fn forget_queued(&self) {
-        let queued = core::mem::take(&mut *self.queued.lock());
+    /// The device has ended: empties the list, and takes no kernel from here on.
+    pub(crate) fn end(&self) {
+        let kernels = {
+            let mut queued = self.queued.lock();
+            queued.has_ended = true;
+            core::mem::take(&mut queued.kernels)
+        };
         // As below: without the lock.
-        let_go(queued);
+        let_go(kernels);
     }
 
     /// Takes what was compiled off the list.
@@ -184,7 +199,7 @@ impl Launches {
         // What is dropped, with what a function captured, is dropped without the lock.
         let mut gone = Vec::with_capacity(compiled.len());
         let mut queued = self.queued.lock();
-        gone.extend(compiled.iter().filter_map(|(kernel, bounds)| queued.remove(&(kernel.slot(), *bounds))));
+        gone.extend(compiled.iter().filter_map(|(kernel, bounds)| queued.kernels.remove(&(kernel.slot(), *bounds))));
         drop(queued);
         let_go(gone);
     }

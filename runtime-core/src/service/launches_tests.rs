@@ -252,3 +252,16 @@ fn a_device_that_ended_answers_recorders_and_keeps_no_scope() {
     drop(client);
     assert!(service.upgrade().is_none());
 }
+
+#[test]
+fn a_device_that_has_ended_keeps_no_kernel_that_is_queued_late() {
+    let _alone = alone();
+    let (client, _remote) = client_with(&inline());
+    let kernel = prepare(&client, "late");
+    client.service.launches.queue(&kernel, Bounds::Checked);
+    assert_eq!(client.service.launches.queued().len(), 1);
+    client.shutdown(Duration::from_secs(1));
+    // As of a launch that looked just before the end whether there is one.
+    client.service.launches.queue(&kernel, Bounds::Checked);
+    assert!(client.service.launches.queued().is_empty());
+}

@@ -364,7 +364,7 @@ impl Service {
         self.shared.end(Error::ShutDown { service: self.id });
         // What is in there may hold a client of this device, which would then never end.
         self.shared.kernels.close();
-        self.launches.forget_queued();
+        self.launches.end();
         self.shared.hooks.end();
         self.staging.end();
         registry::forget(self);
