@@ -1,7 +1,8 @@
 //! The doubles: a storage that counts and can refuse, and a device whose progress the test decides.
 
+use alloc::collections::BTreeMap;
 use core::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use trunnion_memory_pools::{MemoryPools, PageId, PoolsConfig, Pressure, Request, Storage, StorageError};
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::Error;

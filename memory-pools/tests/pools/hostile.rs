@@ -292,7 +292,7 @@ impl Model {
     }
 
     fn check(&mut self) {
-        for page in std::mem::take(&mut self.rig.storage.returned) {
+        for page in core::mem::take(&mut self.rig.storage.returned) {
             assert!(self.live.iter().all(|live| live.page != page), "page {page} was returned with what lives in it");
             for past in self.past.iter().filter(|past| past.page == page) {
                 assert!(self.rig.device.is_done(past.at), "page {page} was returned before {:?} is done", past.at);

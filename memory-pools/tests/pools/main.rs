@@ -1,5 +1,7 @@
 //! What the pools promise, over a storage that counts and a device whose progress the test decides.
 
+extern crate alloc;
+
 mod double;
 mod hostile;
 mod layouts;
