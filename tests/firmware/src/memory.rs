@@ -126,7 +126,7 @@ fn capped() -> Outcome {
 }
 
 fn staged() -> Outcome {
-    let client = open_with(&[("pinned_memory", "8KiB"), ("refuse_pin", "2")])?;
+    let client = open_with(&[("pinned_memory", "8KiB"), ("refuse_pin", "1")])?;
     for number in 1..4u32 {
         let data = [number; 300];
         let a = client.create_from_slice_pinned(&bytemuck::cast_slice(&data)[..1000 + 4 * number as usize])?;
