@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::executor::Execution;
 use crate::id::{BackendName, StreamId};
+use crate::platform::Deadline;
 use crate::properties::DeviceInfo;
 use crate::server::Opened;
 use crate::timeline::Point;
@@ -494,8 +495,9 @@ fn an_access_whose_end_overtakes_its_beginning_in_a_full_queue_keeps_nobody_wait
     };
     client.flush().unwrap();
     let holding = client.clone();
-    // A caller that carries out its own call leaves the device with the rest of the queue undone.
-    let held = thread::spawn(move || holding.service.call("held", held));
+    // A caller that carries out its own call leaves the device with the rest of the queue undone. Where the runner does, it waits as long.
+    let held =
+        thread::spawn(move || holding.service.call_until("held", &Deadline::after(Duration::from_secs(10)), held));
     arrived.recv().unwrap();
     let (asking, theirs) = (client.clone(), handle.clone());
     let asked = thread::spawn(move || asking.with_resource(&theirs, Access::Write, |_: &u32, _| ()).map(|_| ()));
