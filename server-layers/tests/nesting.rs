@@ -41,9 +41,16 @@ fn exactly_the_capabilities_inside_are_offered() {
         for (memory, access) in [(false, false), (true, false), (false, true), (true, true)] {
             let (mut it, _) = scripted(&layers, memory, access);
             assert_eq!((it.server.memory().is_some(), it.server.access().is_some()), (memory, access), "{layers}");
+            // A server whose memory nobody writes down, and one with page-locked memory, whose refusal comes through as it is.
+            assert!(it.server.memory().is_none_or(|memory| memory.recording().is_none()), "{layers}");
+            let refusal = it.server.staging().map(|staging| staging.pin(64).err());
+            let is_its_own = |error: &Error| matches!(error, Error::Driver { call, code: 7, .. } if call == "pin");
+            assert_eq!(refusal.map(|error| error.as_ref().is_some_and(is_its_own)), access.then_some(true), "{layers}");
         }
         let mut opened = layers.around(host());
-        assert!(opened.server.memory().is_some() && opened.server.access().is_some(), "{layers}");
+        assert!(opened.server.memory().is_some_and(|memory| memory.recording().is_some()), "{layers}");
+        let staging = host().server.staging().is_some();
+        assert!(opened.server.access().is_some() && opened.server.staging().is_some() == staging, "{layers}");
     }
 }
 

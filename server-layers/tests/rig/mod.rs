@@ -24,9 +24,10 @@ use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, Grant, Launch, MemoryServer, Opened, Pattern, Payload, Region, Server, Until,
+    AccessServer, Bounds, Grant, Launch, MemoryServer, Opened, Pattern, Payload, Region, Server, StagingServer, Until,
 };
 use trunnion_runtime_core::service::Settings;
+use trunnion_runtime_core::staging::PinnedMemory;
 use trunnion_runtime_core::timeline::Moment;
 use trunnion_server_layers::{FaultInjector, FaultPlan, FaultRecord, Validate, Violations};
 
@@ -289,8 +290,18 @@ impl Server for Scripted {
     fn memory(&mut self) -> Option<&mut dyn MemoryServer> {
         if self.remote.lock().unwrap().has_memory { Some(self) } else { None }
     }
+    /// Page-locked memory, where it gives out its own in place.
+    fn staging(&mut self) -> Option<&mut dyn StagingServer> {
+        if self.remote.lock().unwrap().has_access { Some(self) } else { None }
+    }
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
         if self.remote.lock().unwrap().has_access { Some(self) } else { None }
+    }
+}
+
+impl StagingServer for Scripted {
+    fn pin(&mut self, size: usize) -> Result<Box<dyn PinnedMemory>> {
+        Err(Error::Driver { call: "pin".into(), code: 7, message: format!("{size} bytes") })
     }
 }
 
