@@ -19,6 +19,7 @@ pub mod pressure;
 pub mod report;
 pub mod sink;
 pub mod sync;
+pub mod text;
 pub mod timeline;
 
 // What a program holds.

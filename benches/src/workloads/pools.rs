@@ -67,7 +67,7 @@ impl Storage for Nothing {
 }
 
 /// A device that has done everything up to a number.
-struct Done(u64);
+pub(super) struct Done(pub(super) u64);
 
 impl Timeline for Done {
     fn is_done(&self, at: Moment) -> bool {

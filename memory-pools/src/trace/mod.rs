@@ -64,8 +64,7 @@ pub const VERSION: u32 = 1;
 /// The most bytes in a line, without its end.
 pub const MAX_LINE: usize = 1 << 15;
 
-/// The most bytes of a quoted text: a label, a cause.
-pub const MAX_TEXT: usize = 4096;
+pub use trunnion_runtime_core::text::MAX_TEXT;
 
 /// The most bytes of one request.
 pub const MAX_SIZE: u64 = 1 << 48;

@@ -1,13 +1,13 @@
 //! The words of a line: how it is cut, and how numbers, texts and names are written in it.
 
-use super::MAX_TEXT;
 use super::defect::{Defect, cut};
 use alloc::string::String;
-use core::fmt::Write;
 use core::str::FromStr;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::pool_layout::Placement;
+pub(super) use trunnion_runtime_core::text::push_quoted;
+use trunnion_runtime_core::text::{self, NotQuoted};
 use trunnion_runtime_core::timeline::Moment;
 
 pub(super) type Result<T = ()> = core::result::Result<T, Defect>;
@@ -61,9 +61,8 @@ pub(super) fn unknown(what: &'static str, found: &str, valid: &'static str) -> D
 
 /// A number in decimal digits alone.
 pub(super) fn number<T: FromStr>(what: &'static str, word: &str) -> Result<T> {
-    let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     let valid = "a number in decimal digits that is not too large";
-    digits.then(|| word.parse().ok()).flatten().ok_or_else(|| unknown(what, word, valid))
+    text::digits(word).ok_or_else(|| unknown(what, word, valid))
 }
 
 /// A stream: `s7`.
@@ -122,62 +121,18 @@ pub(super) fn mode_name(mode: AllocationMode) -> &'static str {
     }
 }
 
-/// Appends text in quotation marks, cut to the most bytes a text may have.
-pub(super) fn push_quoted(line: &mut String, text: &str) {
-    let mut end = text.len().min(MAX_TEXT);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    line.push('"');
-    for character in text[..end].chars() {
-        match character {
-            '"' | '\\' => line.extend(['\\', character]),
-            '\n' => line.push_str("\\n"),
-            '\t' => line.push_str("\\t"),
-            control if control.is_control() => _ = write!(line, "\\u{{{:x}}}", u32::from(control)),
-            other => line.push(other),
-        }
-    }
-    line.push('"');
-}
-
 /// The text in quotation marks.
 fn quoted(word: &str) -> Result<String> {
-    let wrong = || unknown("text", word, "text in quotation marks, with \\\" \\\\ \\n \\t and \\u{…}");
-    let inside = word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).ok_or_else(wrong)?;
-    let mut text = String::new();
-    let mut characters = inside.chars();
-    while let Some(character) = characters.next() {
-        text.push(match character {
-            '\\' => escaped(&mut characters).ok_or_else(wrong)?,
-            '"' => return Err(wrong()),
-            plain => plain,
-        });
-        if text.len() > MAX_TEXT {
-            return Err(Defect::TextTooLong);
-        }
-    }
-    Ok(text)
-}
-
-/// The character that an escape stands for, without its backslash.
-fn escaped(characters: &mut core::str::Chars<'_>) -> Option<char> {
-    match characters.next()? {
-        'n' => Some('\n'),
-        't' => Some('\t'),
-        'u' => {
-            let (code, rest) = characters.as_str().strip_prefix('{')?.split_once('}')?;
-            *characters = rest.chars();
-            code.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(())?;
-            u32::from_str_radix(code, 16).ok().and_then(char::from_u32)
-        }
-        plain @ ('"' | '\\') => Some(plain),
-        _ => None,
-    }
+    let valid = "text in quotation marks, with \\\" \\\\ \\n \\t and \\u{…}";
+    text::unquoted(word).map_err(|why| match why {
+        NotQuoted::Malformed => unknown("text", word, valid),
+        NotQuoted::TooLong => Defect::TextTooLong,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::MAX_TEXT;
     use super::*;
 
     #[test]

@@ -42,8 +42,7 @@ pub const VERSION: u32 = 1;
 /// The most bytes in a line of the text form, without its end.
 pub const MAX_LINE: usize = 1 << 18;
 
-/// The most bytes of a quoted text: a name, a message, a piece of a source.
-pub const MAX_TEXT: usize = 4096;
+pub use trunnion_runtime_core::text::MAX_TEXT;
 
 /// The most views in one call. A read of more is several reads of the same number.
 pub const MAX_VIEWS: usize = 256;

@@ -1,15 +1,16 @@
 //! The words of a line: how it is cut, and how numbers, texts and enums are written in it.
 
+use super::content;
 use super::defect::{Defect, cut};
-use super::{MAX_TEXT, content};
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt::Write;
 use core::str::FromStr;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::SourceForm;
 use trunnion_runtime_core::server::Bounds;
+pub(super) use trunnion_runtime_core::text::push_quoted;
+use trunnion_runtime_core::text::{self, NotQuoted};
 
 pub(super) type Result<T> = core::result::Result<T, Defect>;
 
@@ -60,9 +61,8 @@ pub(super) fn unknown(what: &'static str, found: &str, valid: &'static str) -> D
 
 /// A number in decimal digits alone.
 pub(super) fn number<T: FromStr>(what: &'static str, word: &str) -> Result<T> {
-    let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     let valid = "a number in decimal digits that is not too large";
-    digits.then(|| word.parse().ok()).flatten().ok_or_else(|| unknown(what, word, valid))
+    text::digits(word).ok_or_else(|| unknown(what, word, valid))
 }
 
 /// A number behind a letter or a name.
@@ -89,58 +89,13 @@ pub(super) fn counts(what: &'static str, word: &str) -> Result<[u32; 3]> {
     }
 }
 
-/// Appends text in quotation marks, cut to the most bytes a text may have.
-pub(super) fn push_quoted(line: &mut String, text: &str) {
-    let mut end = text.len().min(MAX_TEXT);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    line.push('"');
-    for character in text[..end].chars() {
-        match character {
-            '"' | '\\' => line.extend(['\\', character]),
-            '\n' => line.push_str("\\n"),
-            '\t' => line.push_str("\\t"),
-            control if control.is_control() => _ = write!(line, "\\u{{{:x}}}", u32::from(control)),
-            other => line.push(other),
-        }
-    }
-    line.push('"');
-}
-
 /// The text in quotation marks.
 pub(super) fn quoted(word: &str) -> Result<String> {
-    let wrong = || unknown("text", word, "text in quotation marks, with \\\" \\\\ \\n \\t and \\u{…}");
-    let inside = word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).ok_or_else(wrong)?;
-    let mut text = String::new();
-    let mut characters = inside.chars();
-    while let Some(character) = characters.next() {
-        let next = match character {
-            '\\' => match characters.next().ok_or_else(wrong)? {
-                'n' => '\n',
-                't' => '\t',
-                'u' => {
-                    let (code, rest) = characters
-                        .as_str()
-                        .strip_prefix('{')
-                        .and_then(|rest| rest.split_once('}'))
-                        .filter(|(code, _)| !code.starts_with('+'))
-                        .ok_or_else(wrong)?;
-                    characters = rest.chars();
-                    u32::from_str_radix(code, 16).ok().and_then(char::from_u32).ok_or_else(wrong)?
-                }
-                plain @ ('"' | '\\') => plain,
-                _ => return Err(wrong()),
-            },
-            '"' => return Err(wrong()),
-            plain => plain,
-        };
-        text.push(next);
-        if text.len() > MAX_TEXT {
-            return Err(Defect::TextTooLong);
-        }
-    }
-    Ok(text)
+    let valid = "text in quotation marks, with \\\" \\\\ \\n \\t and \\u{…}";
+    text::unquoted(word).map_err(|why| match why {
+        NotQuoted::Malformed => unknown("text", word, valid),
+        NotQuoted::TooLong => Defect::TextTooLong,
+    })
 }
 
 /// The names of the values of an enum.
@@ -211,6 +166,7 @@ names!(
 
 #[cfg(test)]
 mod tests {
+    use super::super::MAX_TEXT;
     use super::*;
     use alloc::vec;
 

@@ -2,6 +2,7 @@
 
 use crate::callgrind;
 use crate::harness::{Case, Run, Target, interleave};
+use crate::workloads::pools::Done;
 use offset_allocator::{Allocation, Allocator};
 use std::error::Error;
 use std::time::Instant;
@@ -10,7 +11,7 @@ use trunnion_memory_pools::{MemoryPools, PoolsConfig, Request, Storage, StorageE
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
 use trunnion_runtime_core::report::PoolKind;
-use trunnion_runtime_core::timeline::{Frontier, Moment, Timeline};
+use trunnion_runtime_core::timeline::{Frontier, Moment};
 
 const PEER: &str = "offset-allocator";
 const ROOM: &str = "the arena is four times what lives";
@@ -158,23 +159,6 @@ impl Storage for Nothing {
 
     fn max_page(&self) -> u64 {
         1 << 40
-    }
-}
-
-/// A device that has done everything up to a number.
-struct Done(u64);
-
-impl Timeline for Done {
-    fn is_done(&self, at: Moment) -> bool {
-        at.seq <= self.0
-    }
-
-    fn is_epoch_done(&self, epoch: u64) -> bool {
-        epoch <= self.0
-    }
-
-    fn is_ordered_after(&self, stream: StreamId, at: Moment) -> bool {
-        stream == at.stream
     }
 }
 
