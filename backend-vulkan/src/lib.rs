@@ -10,10 +10,13 @@ mod failure;
 mod instance;
 mod memory;
 mod options;
+#[cfg(test)]
+mod rig;
 mod staging;
 mod storage;
 mod validation;
 
+pub use ash;
 pub use backend::VulkanBackend;
 pub use options::VulkanOptions;
 pub use storage::VulkanPage;

@@ -305,3 +305,27 @@ impl core::fmt::Debug for Adapter {
 fn text(name: Result<&CStr, FromBytesUntilNulError>) -> String {
     name.map_or_else(|_| String::new(), |name| name.to_string_lossy().trim().to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn family(flags: vk::QueueFlags, queue_count: u32) -> vk::QueueFamilyProperties {
+        vk::QueueFamilyProperties { queue_flags: flags, queue_count, timestamp_valid_bits: 36, ..Default::default() }
+    }
+
+    fn chosen(families: &[vk::QueueFamilyProperties]) -> Option<(u32, u32)> {
+        Family::choose(families).map(|family| (family.index, family.queues))
+    }
+
+    #[test]
+    fn queues_that_compute_without_drawing_come_first_and_then_the_family_with_most() {
+        let (all, compute) = (vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE, vk::QueueFlags::COMPUTE);
+        let transfer = family(vk::QueueFlags::TRANSFER, 2);
+        assert_eq!(chosen(&[family(all, 16), transfer, family(compute, 8)]), Some((2, 8)));
+        assert_eq!(chosen(&[transfer, family(compute, 2), family(compute, 4)]), Some((2, 4)));
+        assert_eq!(chosen(&[family(all, 1)]), Some((0, 1)));
+        assert_eq!(chosen(&[family(compute, 0), transfer]), None);
+        assert_eq!(chosen(&[]), None);
+    }
+}
