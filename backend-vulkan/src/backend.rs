@@ -3,14 +3,17 @@
 use crate::NAME;
 use crate::device::{Adapter, Device, adapters};
 use crate::instance::{self, Instance};
+use crate::driver::VulkanDriver;
 use crate::options::VulkanOptions;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::Entry;
 use std::sync::{Mutex, PoisonError};
+use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::error::{Error, Result};
-use trunnion_runtime_core::id::DeviceId;
+use trunnion_runtime_core::id::{BackendName, DeviceId};
 use trunnion_runtime_core::properties::DeviceInfo;
+use trunnion_runtime_core::server::Opened;
 
 /// The devices of a Vulkan loader, as a backend named `vulkan`.
 ///
@@ -43,15 +46,6 @@ impl VulkanBackend {
         &self.options
     }
 
-    /// The devices there are, best first.
-    ///
-    /// # Errors
-    /// [`Error::BackendUnavailable`].
-    pub(crate) fn infos(&self) -> Result<Vec<DeviceInfo>> {
-        let adapters = adapters(&self.instance(self.options.validation)?)?;
-        Ok(adapters.iter().zip(0..).map(|(adapter, index)| adapter.info(index, &self.options)).collect())
-    }
-
     /// Makes a logical device of the device `index`.
     ///
     /// # Errors
@@ -77,6 +71,32 @@ impl VulkanBackend {
             None => instance::load()?,
         };
         Ok(place.insert(Instance::new(entry, validation)?).clone())
+    }
+}
+
+impl Backend for VulkanBackend {
+    fn name(&self) -> BackendName {
+        NAME
+    }
+
+    /// The devices there are, best first: discrete GPUs, integrated ones, virtual ones, others, processors.
+    ///
+    /// # Errors
+    /// [`Error::BackendUnavailable`]: no loader, no driver, or no device that can be used, with the reason for each.
+    fn enumerate(&self) -> Result<Vec<DeviceInfo>> {
+        let adapters = adapters(&self.instance(self.options.validation)?)?;
+        Ok(adapters.iter().zip(0..).map(|(adapter, index)| adapter.info(index, &self.options)).collect())
+    }
+
+    /// Starts a server on a logical device of its own. The options of the settings ([`VulkanOptions::set`]) come on top of those the backend
+    /// was made with.
+    ///
+    /// # Errors
+    /// [`Error::UnknownOption`], [`Error::BadOption`], [`Error::BackendUnavailable`], [`Error::NoDevice`]; what the driver answers.
+    fn open(&self, index: u32, settings: &OpenSettings) -> Result<Opened> {
+        let options = self.options.clone().apply(&settings.options)?;
+        let driver = VulkanDriver::new(self.device(index, &options)?)?;
+        Ok(trunnion_backend_core::open(driver, settings))
     }
 }
 
@@ -162,7 +182,7 @@ mod tests {
         let entry = unsafe { Entry::from_static_fn(StaticFn { get_instance_proc_addr: loader }) };
         // SAFETY: as above.
         let backend = unsafe { VulkanBackend::with_entry(entry, options.clone()) };
-        let errors = [backend.infos().unwrap_err(), backend.device(0, &options).unwrap_err()];
+        let errors = [backend.enumerate().unwrap_err(), backend.device(0, &options).unwrap_err()];
         assert_eq!(errors[0], errors[1]);
         rig::unavailable(&errors[0]).unwrap().to_string()
     }
@@ -181,7 +201,7 @@ mod tests {
     #[test]
     fn devices_are_listed_best_first_and_stay_where_they_are() {
         let backend = VulkanBackend::default();
-        let Ok(infos) = backend.infos() else { return rig::each(&VulkanOptions::default(), |_| ()) };
+        let Ok(infos) = backend.enumerate() else { return rig::each(&VulkanOptions::default(), |_| ()) };
         let rank = |kind| match kind {
             DeviceKind::DiscreteGpu => 0,
             DeviceKind::IntegratedGpu => 1,
@@ -190,7 +210,7 @@ mod tests {
             _ => 3,
         };
         assert!(infos.windows(2).all(|pair| rank(pair[0].kind) <= rank(pair[1].kind)), "{infos:?}");
-        assert_eq!(backend.infos().unwrap(), infos);
+        assert_eq!(backend.enumerate().unwrap(), infos);
         for (info, index) in infos.iter().zip(0..) {
             assert_eq!(info.device, DeviceId { backend: NAME, index });
             let device = backend.device(index, &VulkanOptions::default()).unwrap();
@@ -206,9 +226,9 @@ mod tests {
         if !rig::alone("backend::tests::the_loader_can_be_opened_again_and_again") {
             return;
         }
-        let first = VulkanBackend::default().infos();
+        let first = VulkanBackend::default().enumerate();
         for _ in 0..20 {
-            assert_eq!(VulkanBackend::default().infos(), first);
+            assert_eq!(VulkanBackend::default().enumerate(), first);
         }
     }
 }

@@ -4,13 +4,12 @@
 //! kept up to [`KEPT`] bytes a direction.
 
 use crate::device::Device;
+use crate::failure::refusal;
 use crate::staging::{Direction, StagingBlock};
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
-use trunnion_backend_core::driver::DriverRefusal;
-use trunnion_runtime_core::error::{Error, OutOfMemory, Result};
+use trunnion_runtime_core::error::{Error, Result};
 
 /// The smallest block: room for the parameters and short writes of a batch.
 const SMALLEST: u64 = 64 << 10;
@@ -78,7 +77,7 @@ impl Blocks {
             shelf.bytes -= size;
             return Ok(shelf.blocks.swap_remove(i));
         }
-        StagingBlock::allocate(&self.device, size, direction).map_err(|refusal| no_staging(size, refusal))
+        StagingBlock::allocate(&self.device, size, direction).map_err(|refused| refusal(size, refused))
     }
 
     fn give(&mut self, block: StagingBlock, direction: Direction) {
@@ -159,13 +158,4 @@ impl Arena {
         self.used = 0;
         self.blocks.drain(..).for_each(|block| blocks.give(block, self.direction));
     }
-}
-
-/// The error of a refused block.
-fn no_staging(size: u64, refusal: DriverRefusal) -> Error {
-    if refusal.out_of_memory {
-        let numbers = OutOfMemory { requested: size, driver: Some(refusal.message), ..OutOfMemory::default() };
-        return Error::OutOfMemory(Box::new(numbers));
-    }
-    Error::Driver { call: "allocate".into(), code: 0, message: refusal.message }
 }

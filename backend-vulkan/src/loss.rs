@@ -38,6 +38,7 @@ impl Loss {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
 
     #[test]
     fn the_first_fault_of_the_device_is_what_every_call_answers() {

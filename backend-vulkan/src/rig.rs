@@ -8,6 +8,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use std::eprintln;
+use trunnion_runtime_core::backend::Backend;
 use trunnion_runtime_core::error::{Error, Result};
 
 /// Names the backends that must be there.
@@ -43,7 +44,7 @@ fn open(options: &VulkanOptions) -> Vec<Arc<Device>> {
 
 fn found(options: &VulkanOptions) -> Result<Vec<Arc<Device>>> {
     let backend = VulkanBackend::new(options.clone());
-    let count = backend.infos()?.len() as u32;
+    let count = backend.enumerate()?.len() as u32;
     (0..count).map(|index| backend.device(index, options)).collect()
 }
 

@@ -285,6 +285,7 @@ fn text(words: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     fn instruction(code: u32, operands: &[u32]) -> Vec<u32> {
         let mut words = vec![((operands.len() as u32 + 1) << 16) | code];

@@ -52,7 +52,6 @@ const USES: A = A::from_raw(
 const SPARE: usize = 4;
 
 /// What the streams of a driver share, take from and give back to.
-#[derive(Debug)]
 pub(crate) struct Supplies {
     pub(crate) device: Arc<Device>,
     pub(crate) loss: Arc<Loss>,

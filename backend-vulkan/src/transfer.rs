@@ -271,6 +271,7 @@ impl Fill {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     /// What a fill leaves in 64 bytes of 0xEE.
     fn filled(offset: u64, size: u64, pattern: &[u8]) -> Vec<u8> {

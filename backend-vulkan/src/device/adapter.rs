@@ -28,6 +28,8 @@ pub(crate) struct Adapter {
     pub(crate) max_push_descriptors: u32,
     pub(crate) host_pointer_alignment: u64,
     pub(crate) subgroup: (u32, u32),
+    /// What subgroups of kernels can do together.
+    pub(crate) subgroup_operations: vk::SubgroupFeatureFlags,
     /// Units that run workgroups at the same time, where an extension of the vendor says.
     pub(crate) units: Option<u32>,
     pub(crate) memory: vk::PhysicalDeviceMemoryProperties,
@@ -139,6 +141,7 @@ impl Adapter {
             max_push_descriptors: 0,
             host_pointer_alignment: 0,
             subgroup: (1, 1),
+            subgroup_operations: vk::SubgroupFeatureFlags::empty(),
             units: None,
             memory,
             features,
@@ -205,6 +208,9 @@ impl Adapter {
         self.uuid = of_1_1.device_uuid;
         self.max_allocation = of_1_1.max_memory_allocation_size;
         self.subgroup = (of_1_1.subgroup_size, of_1_1.subgroup_size);
+        if of_1_1.subgroup_supported_stages.contains(vk::ShaderStageFlags::COMPUTE) {
+            self.subgroup_operations = of_1_1.subgroup_supported_operations;
+        }
         if has_size_control {
             self.subgroup = (sizes.min_subgroup_size, sizes.max_subgroup_size);
         }

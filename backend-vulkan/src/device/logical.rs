@@ -15,6 +15,7 @@ use ash::{ext, khr, vk};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use trunnion_backend_core::driver::{DriverMemory, DriverRefusal};
+use trunnion_kernel_wgsl::Capabilities;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::properties::DeviceProperties;
 
@@ -95,6 +96,8 @@ pub(crate) struct Device {
     /// The API's version the device is used with.
     pub(crate) api: u32,
     pub(crate) properties: DeviceProperties,
+    /// What WGSL code may use.
+    pub(crate) wgsl: Capabilities,
     pub(crate) options: VulkanOptions,
     /// Page-locked memory by address.
     pub(crate) pinned: PinnedRanges,
@@ -152,6 +155,7 @@ impl Device {
             core: adapter.core,
             api: adapter.api,
             properties: adapter.properties(index, &memory, options),
+            wgsl: adapter.wgsl(),
             options: options.clone(),
             pinned: PinnedRanges::default(),
             allocations: AtomicU32::new(0),
@@ -337,6 +341,7 @@ mod tests {
     use crate::backend::VulkanBackend;
     use crate::rig;
     use crate::storage::VulkanPage;
+    use trunnion_runtime_core::backend::Backend;
 
     /// Kibibytes in memory, and threads.
     #[cfg(target_os = "linux")]
@@ -357,7 +362,7 @@ mod tests {
         }
         let options = VulkanOptions::default();
         let backend = VulkanBackend::default();
-        let Ok(infos) = backend.infos() else { return rig::each(&options, |_| ()) };
+        let Ok(infos) = backend.enumerate() else { return rig::each(&options, |_| ()) };
         let open = |index| {
             let device = backend.device(index, &options).unwrap();
             VulkanPage::allocate(&device, 1 << 16).unwrap();
@@ -380,7 +385,7 @@ mod tests {
             let pages = [VulkanPage::allocate(device, 4096).unwrap(), VulkanPage::allocate(&other, 4096).unwrap()];
             assert_ne!(device.raw.handle(), other.raw.handle());
             assert_eq!((device.allocations(), other.allocations()), (1, 1));
-            drop((other, backend.infos()));
+            drop((other, backend.enumerate()));
             // Its page keeps a device that nobody else holds.
             assert_eq!(pages[1].allocation().device().allocations(), 1);
         });

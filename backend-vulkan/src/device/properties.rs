@@ -11,6 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use ash::{ext, khr, vk};
 use core::fmt::Write;
+use trunnion_kernel_wgsl::Capabilities;
 use trunnion_runtime_core::elem::ElemType;
 use trunnion_runtime_core::error::SourceForm;
 use trunnion_runtime_core::id::DeviceId;
@@ -133,6 +134,18 @@ impl Adapter {
             elems.extend([ElemType::I64, ElemType::U64]);
         }
         elems
+    }
+
+    /// What WGSL code may use.
+    pub(crate) fn wgsl(&self) -> Capabilities {
+        let elems = self.elems();
+        let mut wgsl = Capabilities::default();
+        wgsl.float16 = elems.contains(&ElemType::F16);
+        wgsl.float64 = elems.contains(&ElemType::F64);
+        wgsl.int64 = elems.contains(&ElemType::I64);
+        wgsl.int64_atomics = wgsl.int64 && self.features.of_1_2.shader_buffer_int64_atomics == vk::TRUE;
+        wgsl.subgroup_operations = self.subgroup_operations.as_raw();
+        wgsl
     }
 
     fn runtime_limits(&self, memory: &MemoryTypes, options: &VulkanOptions) -> Limits {
