@@ -118,17 +118,15 @@ impl Adapter {
     /// What kernels compute with: what the device can, and the portable source can say.
     fn elems(&self) -> Vec<ElemType> {
         let (core, features) = (&self.features.core, &self.features);
-        let stores_half = features.of_1_1.storage_buffer16_bit_access == vk::TRUE
+        let half = features.of_1_2.shader_float16 == vk::TRUE
+            && features.of_1_1.storage_buffer16_bit_access == vk::TRUE
             && features.of_1_1.uniform_and_storage_buffer16_bit_access == vk::TRUE;
         let mut elems = vec![ElemType::F32, ElemType::I32, ElemType::U32];
         if core.shader_float64 == vk::TRUE {
             elems.push(ElemType::F64);
         }
-        if stores_half && features.of_1_2.shader_float16 == vk::TRUE {
+        if half {
             elems.push(ElemType::F16);
-        }
-        if stores_half && core.shader_int16 == vk::TRUE {
-            elems.extend([ElemType::I16, ElemType::U16]);
         }
         if core.shader_int64 == vk::TRUE {
             elems.extend([ElemType::I64, ElemType::U64]);
