@@ -1,6 +1,8 @@
 //! What a program sees of Vulkan devices: discovery, opening with settings, and what is refused.
 
-use std::collections::BTreeMap;
+extern crate alloc;
+
+use alloc::collections::BTreeMap;
 use trunnion_backend_vulkan::{NAME, VulkanBackend, VulkanOptions, validation_messages};
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::error::{Error, SourceForm};

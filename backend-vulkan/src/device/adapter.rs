@@ -202,9 +202,7 @@ impl Adapter {
         self.max_allocation = of_1_1.max_memory_allocation_size;
         self.subgroup = (of_1_1.subgroup_size, of_1_1.subgroup_size);
         if of_1_1.subgroup_supported_stages.contains(vk::ShaderStageFlags::COMPUTE) {
-            if of_1_1.subgroup_supported_stages.contains(vk::ShaderStageFlags::COMPUTE) {
-                self.subgroup_operations = of_1_1.subgroup_supported_operations;
-            }
+            self.subgroup_operations = of_1_1.subgroup_supported_operations;
         }
         if has_size_control {
             self.subgroup = (sizes.min_subgroup_size, sizes.max_subgroup_size);

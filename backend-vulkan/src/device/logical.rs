@@ -21,7 +21,7 @@ use trunnion_runtime_core::properties::DeviceProperties;
 
 /// What is called of a device. The bindings put a function that ends the process in the place of one that is missing, so the table is
 /// looked through when the device is opened.
-const FUNCTIONS: [&CStr; 48] = [
+const FUNCTIONS: [&CStr; 46] = [
     c"vkDestroyDevice",
     c"vkAllocateCommandBuffers",
     c"vkAllocateDescriptorSets",
@@ -36,7 +36,6 @@ const FUNCTIONS: [&CStr; 48] = [
     c"vkCmdFillBuffer",
     c"vkCmdPipelineBarrier",
     c"vkCmdPushConstants",
-    c"vkCmdUpdateBuffer",
     c"vkCreateBuffer",
     c"vkCreateCommandPool",
     c"vkCreateComputePipelines",
@@ -66,7 +65,6 @@ const FUNCTIONS: [&CStr; 48] = [
     c"vkInvalidateMappedMemoryRanges",
     c"vkMapMemory",
     c"vkQueueSubmit",
-    c"vkResetCommandBuffer",
     c"vkResetDescriptorPool",
     c"vkUpdateDescriptorSets",
     c"vkWaitSemaphores",
