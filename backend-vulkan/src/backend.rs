@@ -2,8 +2,8 @@
 
 use crate::NAME;
 use crate::device::{Adapter, Device, adapters};
-use crate::instance::{self, Instance};
 use crate::driver::VulkanDriver;
+use crate::instance::{self, Instance};
 use crate::options::VulkanOptions;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -61,10 +61,8 @@ impl VulkanBackend {
     pub(crate) fn device(&self, index: u32, options: &VulkanOptions) -> Result<Arc<Device>> {
         let instance = self.instance(options.validation)?;
         let adapters: Vec<Adapter> = adapters(&instance)?;
-        let adapter = adapters.get(index as usize).ok_or_else(|| Error::NoDevice {
-            device: DeviceId { backend: NAME, index },
-            count: adapters.len() as u32,
-        })?;
+        let none = Error::NoDevice { device: DeviceId { backend: NAME, index }, count: adapters.len() as u32 };
+        let adapter = adapters.get(index as usize).ok_or(none)?;
         Device::open(&instance, adapter, index, options)
     }
 
