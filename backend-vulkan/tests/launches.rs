@@ -179,8 +179,7 @@ fn counts_in_memory_over_the_limit_are_a_failure_of_their_launch_alone() {
 fn kernels_compile_together_and_answer_in_order() {
     each(|rig| {
         let text = |i: u32| ADD.replace("+= 1u", &format!("+= {i}u"));
-        let kernels: Vec<_> =
-            (1..6).map(|i| rig.prepare(SourceKernel::wgsl("add", text(i))).unwrap()).collect();
+        let kernels: Vec<_> = (1..6).map(|i| rig.prepare(SourceKernel::wgsl("add", text(i))).unwrap()).collect();
         let jobs: Vec<_> =
             kernels.iter().map(|kernel| CompileJob { kernel, bounds: Bounds::Checked, stored: None }).collect();
         assert!(rig.driver.compiles_at_once() >= 1);
@@ -237,6 +236,72 @@ fn spirv_that_is_none_or_not_this_kernels_is_refused_before_the_driver_sees_it()
                 Err(Error::Compile { kernel, message, .. }) => {
                     assert!(kernel == "go" && message.contains(why), "{message}");
                 }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+/// A module that stores a specialisation constant, by its id 3, in the first element of its one buffer.
+fn storing(constant: u32) -> Vec<u32> {
+    let text = |name: &[u8; 4]| u32::from_le_bytes(*name);
+    let instructions: [(u32, &[u32]); 26] = [
+        (17, &[1]),                     // OpCapability Shader
+        (14, &[0, 1]),                  // OpMemoryModel Logical GLSL450
+        (15, &[5, 1, text(b"go\0\0")]), // OpEntryPoint GLCompute %1 "go"
+        (16, &[1, 17, 1, 1, 1]),        // OpExecutionMode %1 LocalSize 1 1 1
+        (71, &[2, 1, 3]),               // OpDecorate %2 SpecId 3
+        (71, &[3, 6, 4]),               // OpDecorate %3 ArrayStride 4
+        (71, &[4, 2]),                  // OpDecorate %4 Block
+        (72, &[4, 0, 35, 0]),           // OpMemberDecorate %4 0 Offset 0
+        (71, &[5, 34, 0]),              // OpDecorate %5 DescriptorSet 0
+        (71, &[5, 33, 0]),              // OpDecorate %5 Binding 0
+        (19, &[6]),                     // %6 = OpTypeVoid
+        (33, &[7, 6]),                  // %7 = OpTypeFunction %6
+        (21, &[8, 32, 0]),              // %8 = OpTypeInt 32 0
+        (29, &[3, 8]),                  // %3 = OpTypeRuntimeArray %8
+        (30, &[4, 3]),                  // %4 = OpTypeStruct %3
+        (32, &[9, 12, 4]),              // %9 = OpTypePointer StorageBuffer %4
+        (32, &[10, 12, 8]),             // %10 = OpTypePointer StorageBuffer %8
+        (59, &[9, 5, 12]),              // %5 = OpVariable %9 StorageBuffer
+        (43, &[8, 11, 0]),              // %11 = OpConstant %8 0
+        (50, &[8, 2, constant]),        // %2 = OpSpecConstant %8
+        (54, &[6, 1, 0, 7]),            // %1 = OpFunction %6 None %7
+        (248, &[12]),                   // %12 = OpLabel
+        (65, &[10, 13, 5, 11, 11]),     // %13 = OpAccessChain %10 %5 %11 %11
+        (62, &[13, 2]),                 // OpStore %13 %2
+        (253, &[]),                     // OpReturn
+        (56, &[]),                      // OpFunctionEnd
+    ];
+    let mut words = vec![0x0723_0203, 0x0001_0300, 0, 14, 0];
+    for (code, operands) in instructions {
+        words.push((operands.len() as u32 + 1) << 16 | code);
+        words.extend_from_slice(operands);
+    }
+    words
+}
+
+#[test]
+fn spirv_runs_with_the_values_its_constants_are_given() {
+    let kernel = || {
+        // SAFETY: it stores in the first element of a buffer that has one.
+        let source = unsafe { Source::spirv(storing(7)) };
+        SourceKernel::new("go", Interface::new().claim(Access::ReadWrite).at_least(4)).source(source)
+    };
+    each(|rig| {
+        let page = rig.page_of(&[0; 4]);
+        for (kernel, expected) in [(kernel(), 7), (kernel().constant("3", 4_000_000_000.0), 4_000_000_000)] {
+            let compiled = rig.compile(kernel).unwrap();
+            rig.run(&compiled, [1, 1, 1], &[all(&page)], &[]);
+            assert_eq!(rig.read_u32(part(&page, 0, 4)), [expected]);
+        }
+        for (kernel, why) in [
+            (kernel().constant("4", 1.0), "has, by id: 3"),
+            (kernel().constant("3", 0.5), "0.5 is no value of u32"),
+            (kernel().workgroup_size([2, 1, 1]), "its workgroup size is [1, 1, 1], the kernel's [2, 1, 1]"),
+        ] {
+            match rig.compile(kernel).map(|_| ()) {
+                Err(Error::Compile { message, .. }) => assert!(message.contains(why), "{message}"),
                 other => panic!("{other:?}"),
             }
         }

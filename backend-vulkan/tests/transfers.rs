@@ -110,8 +110,14 @@ fn transfers_longer_than_a_staging_block_arrive_whole() {
 #[test]
 fn fills_repeat_every_pattern_at_any_place() {
     each(|rig| {
-        let patterns: [&[u8]; 6] =
-            [&[5], &[1, 2], &[1, 2, 3, 4], &[0; 16], &[1, 2, 3, 4, 5, 6, 7, 8], &[9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3, 4, 5, 6]];
+        let patterns: [&[u8]; 6] = [
+            &[5],
+            &[1, 2],
+            &[1, 2, 3, 4],
+            &[0; 16],
+            &[1, 2, 3, 4, 5, 6, 7, 8],
+            &[9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3, 4, 5, 6],
+        ];
         for pattern in patterns {
             for (offset, size) in [(0, 256), (3, 25), (1, 2), (5, 0), (6, 90_000), (4, 65_536 + 24)] {
                 let page = rig.page_of_bytes(&[0xEE; 100_000]);
