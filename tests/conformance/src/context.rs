@@ -52,12 +52,20 @@ impl Context {
         BackendName::new(self.factory.backend()).ok_or_else(|| Failure::new("the backend's name is empty or too long"))
     }
 
-    /// The device 0 of the backend, as every program of the process gets it.
+    /// The device under test among those of its backend.
+    ///
+    /// # Errors
+    /// As for [`backend`](Self::backend).
+    pub fn registered_device(&self) -> Outcome<DeviceId> {
+        Ok(DeviceId { backend: self.backend()?, index: self.factory.index() })
+    }
+
+    /// The device under test, as every program of the process gets it.
     ///
     /// # Errors
     /// What `Client::open` answers.
     pub fn registered(&self) -> Outcome<Client> {
-        Ok(Client::open(self.factory.backend(), 0)?)
+        Ok(Client::open(self.factory.backend(), self.factory.index())?)
     }
 
     /// What a test's devices are started with: blocking calls end before the test's limit.

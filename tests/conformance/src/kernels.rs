@@ -135,15 +135,15 @@ pub fn carry() -> SourceKernel {
 /// `[from, to]`: as [`carry`], and slow: it takes `time` on a host, and about as long elsewhere, up to half a second.
 pub fn slow(time: Duration) -> SourceKernel {
     // Some drivers end loops of more turns without a word.
-    let turns = (100 * time.as_millis()).clamp(1, 50_000);
-    let text = format!("{PLACE}const turns = {turns}u;\n{}", include_str!("kernels/slow.wgsl"));
-    kernel("slow", Interface::new().read().overwrite(PART).shared(4), Source::wgsl(text), move |group| {
+    let turns = (time.as_secs_f64() * 100_000.0).clamp(1.0, 50_000.0).round();
+    let slow = kernel("slow", Interface::new().read().overwrite(PART).shared(4), wgsl!("slow"), move |group| {
         let from = group.read::<u32>(0)?;
         let range = group.part_range::<u32>(1)?;
         std::thread::sleep(time);
         group.part::<u32>(1)?.copy_from_slice(&from[range]);
         Ok(())
-    })
+    });
+    slow.constant("turns", turns)
 }
 
 /// `[x, sum]`: adds all `u32` of `x` to the first of `sum`, atomically.

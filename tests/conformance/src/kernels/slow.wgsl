@@ -1,3 +1,5 @@
+override turns: u32 = 1u;
+
 @group(0) @binding(0) var<storage, read> source: array<u32>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
 
