@@ -49,12 +49,15 @@ pub fn cover(elements: usize) -> Result<Grid> {
 
 /// The kernels by name, for programs that launch them.
 pub fn table() -> KernelTable {
+    all().into_iter().fold(KernelTable::new(), KernelTable::with)
+}
+
+fn all() -> Vec<SourceKernel> {
     let simple: [fn() -> SourceKernel; 12] =
         [add, saxpy, step, scramble, put, carry, sum, count, indices, axes, claims_overlap, out_of_bounds];
     let others: [fn() -> SourceKernel; 5] = [fails, panics, broken, accumulate, shared_memory];
     let sized = [gather(2), gather(3), gather(4), echo(16), echo(256), slow(Duration::from_millis(1))];
-    let all = simple.into_iter().chain(others).map(|kernel| kernel()).chain(sized);
-    all.fold(KernelTable::new(), KernelTable::with)
+    simple.into_iter().chain(others).map(|kernel| kernel()).chain(sized).collect()
 }
 
 fn kernel(
@@ -295,4 +298,38 @@ pub fn echo(bytes: u32) -> SourceKernel {
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunnion_kernel_wgsl::{Capabilities, Reader};
+    use trunnion_runtime_core::error::SourceForm;
+    use trunnion_runtime_core::kernel::{Kernel, KernelReader};
+    use trunnion_runtime_core::id::{BackendName, DeviceId};
+    use trunnion_runtime_core::properties::{
+        DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, Target, TargetProperties,
+    };
+
+    #[test]
+    fn the_text_of_a_kernel_does_what_it_declares() {
+        let reader = Reader::new(vec![SourceForm::Wgsl], Capabilities::default());
+        let device = DeviceId { backend: BackendName::new("test").unwrap(), index: 0 };
+        let properties = DeviceProperties::new(
+            DeviceInfo::new(device, DeviceKind::Other, "", "", ""),
+            Features::new(Vec::new(), Vec::new()),
+            Limits::default(),
+            TargetProperties::new("", 16, 1),
+        );
+        let target = Target { properties: &properties, takes: reader.takes() };
+        let mut read = 0;
+        for kernel in all().into_iter().chain([gather(31), echo(272)]) {
+            let Some(source) = Kernel::source(&kernel, &target) else { continue };
+            let reading = reader.read(&kernel, &source).unwrap();
+            assert_eq!(Some(reading.interface), kernel.interface());
+            assert_eq!(Some(reading.workgroup), Kernel::workgroup_size(&kernel));
+            read += 1;
+        }
+        assert_eq!(read, 22);
+    }
 }
