@@ -1,0 +1,288 @@
+//! Device memory with the buffer over it: one allocation of the driver's a page, mapped once where the host reaches it.
+//!
+//! What the `unsafe` here rests on: handles belong to the device that is held beside them, a mapping lasts as long as its memory, and
+//! every copy through it is checked against its size.
+
+use crate::device::Device;
+use crate::failure::{failed, refused};
+use crate::memory::MemoryType;
+use alloc::format;
+use alloc::sync::Arc;
+use ash::vk;
+use core::ops::Range;
+use core::ptr::{self, NonNull};
+use trunnion_backend_core::driver::DriverRefusal;
+use trunnion_runtime_core::error::{Error, Result};
+
+/// What a page's buffer can be used for: everything an operation of the runtime does with bytes.
+pub(crate) const PAGE_USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+    vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
+        | vk::BufferUsageFlags::TRANSFER_SRC.as_raw()
+        | vk::BufferUsageFlags::TRANSFER_DST.as_raw()
+        | vk::BufferUsageFlags::INDIRECT_BUFFER.as_raw(),
+);
+
+/// A buffer bound to memory of its own from start to end.
+pub(crate) struct Allocation {
+    buffer: vk::Buffer,
+    memory: vk::DeviceMemory,
+    size: u64,
+    mapped: Option<NonNull<u8>>,
+    coherent: bool,
+    device: Arc<Device>,
+}
+
+// SAFETY: the handles may be used on any thread, and the bytes behind the pointer are only touched by functions that are unsafe to
+// call for that reason.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    /// Memory of `size` bytes of a type, with a buffer for these uses, mapped or not.
+    ///
+    /// # Errors
+    /// [`DriverRefusal`]; nothing is then left behind.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        size: u64,
+        usage: vk::BufferUsageFlags,
+        kind: MemoryType,
+        map: bool,
+    ) -> Result<Self, DriverRefusal> {
+        // Dropped with what there is at that moment when a step fails: to destroy a null handle does nothing.
+        let mut made = Self {
+            buffer: vk::Buffer::null(),
+            memory: vk::DeviceMemory::null(),
+            size: size.max(1),
+            mapped: None,
+            coherent: kind.coherent,
+            device: device.clone(),
+        };
+        made.create_buffer(usage)?;
+        made.allocate(kind)?;
+        // SAFETY: both are this device's, new, and as large as the requirements say.
+        unsafe { device.raw.bind_buffer_memory(made.buffer, made.memory, 0) }
+            .map_err(|result| refused("vkBindBufferMemory", size, result))?;
+        if map {
+            made.map()?;
+        }
+        Ok(made)
+    }
+
+    fn create_buffer(&mut self, usage: vk::BufferUsageFlags) -> Result<(), DriverRefusal> {
+        let info = vk::BufferCreateInfo::default().size(self.size).usage(usage);
+        // SAFETY: a valid description, and the device is alive.
+        self.buffer = unsafe { self.device.raw.create_buffer(&info, None) }
+            .map_err(|result| refused("vkCreateBuffer", self.size, result))?;
+        Ok(())
+    }
+
+    fn allocate(&mut self, kind: MemoryType) -> Result<(), DriverRefusal> {
+        let mut dedicated = vk::MemoryDedicatedRequirements::default();
+        let mut needs = vk::MemoryRequirements2::default().push_next(&mut dedicated);
+        let of = vk::BufferMemoryRequirementsInfo2::default().buffer(self.buffer);
+        // SAFETY: the buffer is this device's, and the chain holds one structure.
+        unsafe { self.device.raw.get_buffer_memory_requirements2(&of, &mut needs) };
+        let needs = needs.memory_requirements;
+        if needs.memory_type_bits & (1 << kind.index) == 0 {
+            let (index, bits) = (kind.index, needs.memory_type_bits);
+            let message = format!("a buffer of {} bytes takes memory types {bits:#b}, not type {index}", self.size);
+            return Err(DriverRefusal { message, out_of_memory: false });
+        }
+        self.device.count_allocation(self.size)?;
+        let mut alone = vk::MemoryDedicatedAllocateInfo::default().buffer(self.buffer);
+        let mut info = vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind.index);
+        if dedicated.prefers_dedicated_allocation == vk::TRUE || dedicated.requires_dedicated_allocation == vk::TRUE {
+            info = info.push_next(&mut alone);
+        }
+        // SAFETY: the type exists, and the buffer named is the one that will be bound.
+        match unsafe { self.device.raw.allocate_memory(&info, None) } {
+            Ok(memory) => {
+                self.memory = memory;
+                Ok(())
+            }
+            Err(result) => {
+                self.device.uncount_allocation();
+                Err(refused("vkAllocateMemory", needs.size, result))
+            }
+        }
+    }
+
+    fn map(&mut self) -> Result<(), DriverRefusal> {
+        // SAFETY: the memory is host-visible and not mapped; it is unmapped when it is freed.
+        let start = unsafe { self.device.raw.map_memory(self.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) }
+            .map_err(|result| refused("vkMapMemory", self.size, result))?;
+        self.mapped = NonNull::new(start.cast());
+        match self.mapped {
+            Some(_) => Ok(()),
+            None => {
+                let message = format!("vkMapMemory, {} bytes: mapped at address 0", self.size);
+                Err(DriverRefusal { message, out_of_memory: false })
+            }
+        }
+    }
+
+    pub(crate) fn buffer(&self) -> vk::Buffer {
+        self.buffer
+    }
+
+    pub(crate) fn memory(&self) -> vk::DeviceMemory {
+        self.memory
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn mapped(&self) -> Option<NonNull<u8>> {
+        self.mapped
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Where bytes `offset..offset + length` are for the host.
+    fn reach(&self, what: &'static str, offset: u64, length: usize) -> Result<NonNull<u8>> {
+        let end = offset.checked_add(length as u64).filter(|end| *end <= self.size);
+        match (self.mapped, end) {
+            // SAFETY: the mapping is `size` bytes long, and the offset lies within it.
+            (Some(start), Some(_)) => Ok(unsafe { start.add(offset as usize) }),
+            _ => {
+                let size = if self.mapped.is_some() { self.size } else { 0 };
+                let range = offset..offset.saturating_add(length as u64);
+                Err(Error::OutOfRange { what: what.into(), range, size })
+            }
+        }
+    }
+
+    /// Copies in, and makes it visible to the device's work that is submitted afterwards.
+    ///
+    /// # Safety
+    /// Nothing else uses these bytes at the same time.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for bytes that are not mapped; what the driver answers to a flush.
+    pub(crate) unsafe fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
+        let to = self.reach("write to mapped memory", offset, from.len())?;
+        // SAFETY: the range is mapped, used by nobody else by the caller's promise, and no Rust reference points into it.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+        self.flush(offset..offset + from.len() as u64)
+    }
+
+    /// Copies out what the device has made visible to the host.
+    ///
+    /// # Safety
+    /// Nothing else writes these bytes at the same time.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for bytes that are not mapped; what the driver answers to an invalidation.
+    pub(crate) unsafe fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let from = self.reach("read from mapped memory", offset, into.len())?;
+        self.invalidate(offset..offset + into.len() as u64)?;
+        // SAFETY: the range is mapped and written by nobody by the caller's promise.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Hands the host's writes to mapped bytes to the device. Nothing where the memory is coherent.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub(crate) fn flush(&self, bytes: Range<u64>) -> Result<()> {
+        let Some(range) = self.atoms(bytes) else { return Ok(()) };
+        // SAFETY: the range is aligned, and within memory that is mapped.
+        unsafe { self.device.raw.flush_mapped_memory_ranges(&[range]) }
+            .map_err(|result| failed("vkFlushMappedMemoryRanges", result))
+    }
+
+    /// Hands the device's writes to mapped bytes to the host. Nothing where the memory is coherent.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub(crate) fn invalidate(&self, bytes: Range<u64>) -> Result<()> {
+        let Some(range) = self.atoms(bytes) else { return Ok(()) };
+        // SAFETY: the range is aligned, and within memory that is mapped.
+        unsafe { self.device.raw.invalidate_mapped_memory_ranges(&[range]) }
+            .map_err(|result| failed("vkInvalidateMappedMemoryRanges", result))
+    }
+
+    /// The whole atoms that hold these bytes, where they must be flushed at all.
+    fn atoms(&self, bytes: Range<u64>) -> Option<vk::MappedMemoryRange<'static>> {
+        if self.coherent || self.mapped.is_none() || bytes.start >= bytes.end {
+            return None;
+        }
+        let atom = self.device.limits.non_coherent_atom_size.max(1);
+        let start = bytes.start / atom * atom;
+        // The last atom may be cut off by the end of the memory, which only the whole rest can say.
+        let end = bytes.end.div_ceil(atom).saturating_mul(atom);
+        let size = if end < self.size { end - start } else { vk::WHOLE_SIZE };
+        Some(vk::MappedMemoryRange::default().memory(self.memory).offset(start).size(size))
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: whoever dropped it knows that the device no longer uses it; freeing unmaps.
+        unsafe {
+            self.device.raw.destroy_buffer(self.buffer, None);
+            self.device.raw.free_memory(self.memory, None);
+        }
+        if self.memory != vk::DeviceMemory::null() {
+            self.device.uncount_allocation();
+        }
+    }
+}
+
+impl core::fmt::Debug for Allocation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Allocation")
+            .field("size", &self.size)
+            .field("mapped", &self.mapped.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A piece of device memory: a `VkDeviceMemory` with a `VkBuffer` over all of it, for storage, transfer and indirect dispatch.
+#[derive(Debug)]
+pub struct VulkanPage {
+    allocation: Allocation,
+}
+
+impl VulkanPage {
+    /// Allocates a page of `size` bytes, mapped where [`MemoryTypes::host_visible`](crate::memory::MemoryTypes) says so.
+    ///
+    /// # Errors
+    /// [`DriverRefusal`]; `out_of_memory` says whether giving something back would help.
+    pub(crate) fn allocate(device: &Arc<Device>, size: u64) -> Result<Self, DriverRefusal> {
+        let memory = &device.memory;
+        let allocation = Allocation::new(device, size, PAGE_USAGE, memory.page, memory.host_visible)?;
+        Ok(Self { allocation })
+    }
+
+    /// The buffer over the page.
+    pub fn buffer(&self) -> vk::Buffer {
+        self.allocation.buffer()
+    }
+
+    /// The page's memory.
+    pub fn memory(&self) -> vk::DeviceMemory {
+        self.allocation.memory()
+    }
+
+    /// Bytes in it.
+    pub fn size(&self) -> u64 {
+        self.allocation.size()
+    }
+
+    /// Where the host reaches its bytes, where it does.
+    pub fn mapped(&self) -> Option<NonNull<u8>> {
+        self.allocation.mapped()
+    }
+
+    /// The memory behind it, with flushes where it needs them.
+    pub(crate) fn allocation(&self) -> &Allocation {
+        &self.allocation
+    }
+}
