@@ -79,8 +79,9 @@ impl Recipe {
     pub fn make(self) -> Program {
         let info = |kernel: SourceKernel| KernelInfo {
             name: kernel.name().to_string(),
-            workgroup: Kernel::workgroup_size(&kernel),
-            interface: kernel.interface(),
+            workgroup: Kernel::workgroup_size(&kernel).unwrap_or([1; 3]),
+            interface: kernel.interface().unwrap_or_default(),
+            constants: kernel.constants(),
             form: SourceForm::Host,
             source: None,
         };

@@ -127,7 +127,7 @@ fn kernels_of_one_id_are_prepared_once(cx: &Context) -> Outcome {
     ensure_eq!(first.slot(), second.slot());
     ensure!(first.slot() != other.slot(), "another kernel has the same slot");
     ensure_eq!((first.name(), first.workgroup_size(), first.service()), ("step", [GROUP, 1, 1], client.service_id()));
-    ensure_eq!(first.interface(), &kernel.interface());
+    ensure_eq!(Some(first.interface()), kernel.interface().as_ref());
     ensure_eq!(client.prepare_shared(first.kernel().clone())?.slot(), first.slot());
     Ok(())
 }
