@@ -1,4 +1,5 @@
-//! The network's arithmetic as kernels. Each workgroup calls the functions of `reference.rs` on its own rows of the result.
+//! The network's arithmetic as kernels, each with two sources: on the host a workgroup calls the functions of `reference.rs` on its own rows
+//! of the result; any other device is given WGSL, whose workgroups have the same rows.
 
 use trunnion::Result;
 use trunnion::error::KernelFault;
@@ -29,7 +30,7 @@ pub struct Kernels {
     pub hidden_gradient: KernelHandle,
     /// gradient -> velocity, weights
     pub update: KernelHandle,
-    /// losses -> their mean
+    /// losses; how many rows they are of -> their mean
     pub mean: KernelHandle,
     /// logits -> digits
     pub predict: KernelHandle,
@@ -60,26 +61,38 @@ fn with_rows(inputs: Interface, columns: &[usize]) -> Interface {
     columns.iter().fold(inputs, |interface, columns| interface.overwrite(rows_of(ROWS, *columns)))
 }
 
+/// What a host runs for each workgroup.
+type HostKernel = fn(&Workgroup<'_>) -> Result<(), KernelFault>;
+
+/// The text of `name.wgsl` beside this file.
+macro_rules! wgsl {
+    ($name:literal) => {
+        Source::wgsl(include_str!(concat!($name, ".wgsl")))
+    };
+}
+
 impl Kernels {
     /// Prepares them for a client's device.
     pub fn prepare(client: &Client) -> Result<Self> {
-        let kernel = |name: &str, interface: Interface, function: fn(&Workgroup<'_>) -> Result<(), KernelFault>| {
-            client.prepare(SourceKernel::new(name, interface).source(Source::host(function)))
+        let kernel = |name: &str, invocations: u32, interface: Interface, host: HostKernel, wgsl: Source| {
+            let kernel = SourceKernel::new(name, interface).workgroup_size([invocations, 1, 1]);
+            client.prepare(kernel.source(Source::host(host)).source(wgsl))
         };
         let reads = |count: usize| (0..count).fold(Interface::new(), |interface, _| interface.read());
+        let gradient = |width: usize, host: HostKernel| {
+            kernel("weight_gradient", 128, weight_gradient_interface(width), host, wgsl!("weight_gradient"))
+        };
+        let updated = reads(1).partition(rows_of(UPDATES, 1)).partition(rows_of(UPDATES, 1));
+        let meant = reads(1).overwrite(rows_of(1, 1)).parameters_of::<u32>();
         Ok(Self {
-            gather: kernel("gather", with_rows(reads(3), &[PIXELS, 1]), gather)?,
-            forward: kernel("forward", with_rows(reads(5), &[HIDDEN, CLASSES]), forward)?,
-            loss: kernel("loss", with_rows(reads(4), &[1, CLASSES, HIDDEN]), loss)?,
-            output_gradient: kernel("output_gradient", weight_gradient_interface(CLASSES), |group| {
-                weight_gradient(group, HIDDEN)
-            })?,
-            hidden_gradient: kernel("hidden_gradient", weight_gradient_interface(HIDDEN), |group| {
-                weight_gradient(group, PIXELS)
-            })?,
-            update: kernel("update", reads(1).partition(rows_of(UPDATES, 1)).partition(rows_of(UPDATES, 1)), update)?,
-            mean: kernel("mean", reads(1).overwrite(rows_of(1, 1)), mean)?,
-            predict: kernel("predict", reads(1).overwrite(rows_of(ROWS, 1)), predict)?,
+            gather: kernel("gather", 64, with_rows(reads(3), &[PIXELS, 1]), gather, wgsl!("gather"))?,
+            forward: kernel("forward", 128, with_rows(reads(5), &[HIDDEN, CLASSES]), forward, wgsl!("forward"))?,
+            loss: kernel("loss", 128, with_rows(reads(4), &[1, CLASSES, HIDDEN]), loss, wgsl!("loss"))?,
+            output_gradient: gradient(CLASSES, |group| weight_gradient(group, HIDDEN))?,
+            hidden_gradient: gradient(HIDDEN, |group| weight_gradient(group, PIXELS))?,
+            update: kernel("update", 128, updated, update, wgsl!("update"))?,
+            mean: kernel("mean", 128, meant, mean, wgsl!("mean"))?,
+            predict: kernel("predict", ROWS as u32, with_rows(reads(1), &[1]), predict, wgsl!("predict"))?,
         })
     }
 }
@@ -145,8 +158,8 @@ fn update(group: &Workgroup<'_>) -> Result<(), KernelFault> {
 }
 
 fn mean(group: &Workgroup<'_>) -> Result<(), KernelFault> {
-    let losses = group.read::<f32>(0)?;
-    group.part::<f32>(1)?.fill(losses.iter().sum::<f32>() / losses.len() as f32);
+    let (losses, rows) = (group.read::<f32>(0)?, group.parameters::<u32>()?);
+    group.part::<f32>(1)?.fill(losses.iter().sum::<f32>() / rows as f32);
     Ok(())
 }
 
@@ -154,4 +167,45 @@ fn predict(group: &Workgroup<'_>) -> Result<(), KernelFault> {
     let logits = own_rows(group, group.read(0)?, CLASSES);
     group.part::<u32>(1)?.copy_from_slice(&reference::predictions(logits));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reference::{LEARNING_RATE, MOMENTUM};
+    use super::*;
+
+    #[test]
+    fn the_numbers_the_wgsl_files_repeat_are_those_of_the_rust_files() {
+        let numbers = [
+            ("ROWS", format!("{ROWS}u")),
+            ("WEIGHT_ROWS", format!("{WEIGHT_ROWS}u")),
+            ("UPDATES", format!("{UPDATES}u")),
+            ("BATCH", format!("{BATCH}u")),
+            ("PIXELS", format!("{PIXELS}u")),
+            ("HIDDEN", format!("{HIDDEN}u")),
+            ("CLASSES", format!("{CLASSES}u")),
+            ("LEARNING_RATE", format!("{LEARNING_RATE}")),
+            ("MOMENTUM", format!("{MOMENTUM}")),
+        ];
+        let sources = [
+            wgsl!("gather"),
+            wgsl!("forward"),
+            wgsl!("loss"),
+            wgsl!("weight_gradient"),
+            wgsl!("update"),
+            wgsl!("mean"),
+            wgsl!("predict"),
+        ];
+        let mut compared = 0;
+        for source in sources {
+            let constants = source.as_text().unwrap().lines().filter_map(|line| line.strip_prefix("const "));
+            for (name, value) in constants.filter_map(|line| line.trim_end_matches(';').split_once(" = ")) {
+                if let Some((_, expected)) = numbers.iter().find(|(known, _)| *known == name) {
+                    assert_eq!(value, expected, "{name}");
+                    compared += 1;
+                }
+            }
+        }
+        assert_eq!(compared, 16);
+    }
 }
