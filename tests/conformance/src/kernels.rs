@@ -305,8 +305,8 @@ mod tests {
     use super::*;
     use trunnion_kernel_wgsl::{Capabilities, Reader};
     use trunnion_runtime_core::error::SourceForm;
-    use trunnion_runtime_core::kernel::{Kernel, KernelReader};
     use trunnion_runtime_core::id::{BackendName, DeviceId};
+    use trunnion_runtime_core::kernel::{Kernel, KernelReader};
     use trunnion_runtime_core::properties::{
         DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, Target, TargetProperties,
     };
