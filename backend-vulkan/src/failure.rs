@@ -1,16 +1,33 @@
 //! What the driver's result codes are as errors.
 
+use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use ash::vk;
 use trunnion_backend_core::driver::DriverRefusal;
-use trunnion_runtime_core::error::Error;
+use trunnion_runtime_core::error::{Error, OutOfMemory};
 
-/// The error of a call that failed: a lost device is [`Error::DeviceLost`], everything else names the call.
+/// The error of a call that failed: a lost device is [`Error::DeviceLost`], memory that ran out [`Error::OutOfMemory`], where no size is known;
+/// everything else is [`Error::Driver`]. Each names the call.
 pub(crate) fn failed(call: &str, result: vk::Result) -> Error {
     match result {
         vk::Result::ERROR_DEVICE_LOST => Error::DeviceLost { cause: format!("{call}: {result}") },
+        vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => {
+            out_of_memory(0, format!("{call}: {result}"))
+        }
         _ => Error::Driver { call: call.to_string(), code: i64::from(result.as_raw()), message: result.to_string() },
+    }
+}
+
+fn out_of_memory(requested: u64, driver: String) -> Error {
+    Error::OutOfMemory(Box::new(OutOfMemory { requested, driver: Some(driver), ..OutOfMemory::default() }))
+}
+
+/// The error of a refusal of `size` bytes.
+pub(crate) fn refusal(size: u64, refused: DriverRefusal) -> Error {
+    match refused.out_of_memory {
+        true => out_of_memory(size, refused.message),
+        false => Error::Driver { call: "allocate".to_string(), code: 0, message: refused.message },
     }
 }
 

@@ -73,7 +73,7 @@ impl Instance {
     /// # Errors
     /// [`Error::BackendUnavailable`]: the loader is too old, broken, or has no driver; the layer is not installed.
     pub(crate) fn new(entry: Entry, validation: bool) -> Result<Arc<Self>> {
-        let missing = |name: &&CStr| address(&entry, vk::Instance::null(), name).is_none();
+        let missing = |name: &&CStr| !has(&entry, vk::Instance::null(), name);
         if let Some(name) = GLOBAL.iter().find(|name| missing(name)) {
             return Err(unavailable(format!("the Vulkan loader has no {}", name.to_string_lossy())));
         }
@@ -110,7 +110,7 @@ impl Instance {
             };
             unavailable(format!("vkCreateInstance: {result} ({}){hint}", result.as_raw()))
         })?;
-        if let Some(name) = OF_INSTANCE.iter().find(|name| address(&entry, raw.handle(), name).is_none()) {
+        if let Some(name) = OF_INSTANCE.iter().find(|name| !has(&entry, raw.handle(), name)) {
             if *name != OF_INSTANCE[0] {
                 // SAFETY: the instance is new, and the function is there.
                 unsafe { raw.destroy_instance(None) };
@@ -165,9 +165,10 @@ fn unsuccessful(call: &str, result: vk::Result) -> Error {
     unavailable(format!("{call}: {result} ({})", result.as_raw()))
 }
 
-fn address(entry: &Entry, instance: vk::Instance, name: &CStr) -> Option<()> {
+/// Whether there is a function, of an instance or before there is one.
+fn has(entry: &Entry, instance: vk::Instance, name: &CStr) -> bool {
     // SAFETY: the name ends in a zero, and the instance is none or alive.
-    unsafe { (entry.static_fn().get_instance_proc_addr)(instance, name.as_ptr()) }.map(|_| ())
+    unsafe { (entry.static_fn().get_instance_proc_addr)(instance, name.as_ptr()) }.is_some()
 }
 
 /// The extensions an instance is made with.

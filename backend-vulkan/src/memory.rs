@@ -50,7 +50,7 @@ impl MemoryTypes {
     ///
     /// Where the device has memory of its own, pages are in the largest heap of it and not mapped, even where the host could: what is
     /// written over the bus piecemeal, and read uncached, is slower than a copy by the device. Where it shares the host's memory,
-    /// pages are in memory that both reach, coherent and cached.
+    /// pages are in memory that both reach: cached, so that it can be read in place, and coherent where there is such memory.
     ///
     /// `None` where a purpose has no type, which the API rules out.
     pub(crate) fn choose(
@@ -98,8 +98,111 @@ impl MemoryTypes {
 }
 
 /// What makes memory that both reach better, most important first.
-const VISIBLE: [(Flags, u32); 3] = [(Flags::HOST_VISIBLE, 4), (Flags::HOST_COHERENT, 2), (Flags::HOST_CACHED, 1)];
+const VISIBLE: [(Flags, u32); 3] = [(Flags::HOST_VISIBLE, 4), (Flags::HOST_CACHED, 2), (Flags::HOST_COHERENT, 1)];
 
 fn points(flags: Flags, worth: &[(Flags, u32)]) -> u32 {
     worth.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, points)| points).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCAL: Flags = Flags::DEVICE_LOCAL;
+    const VISIBLE: Flags = Flags::HOST_VISIBLE;
+    const COHERENT: Flags = Flags::HOST_COHERENT;
+    const CACHED: Flags = Flags::HOST_CACHED;
+
+    /// A device with heaps of so many MiB and types of these heaps.
+    fn device(heaps: &[u64], types: &[(usize, Flags)]) -> vk::PhysicalDeviceMemoryProperties {
+        let mut memory = vk::PhysicalDeviceMemoryProperties {
+            memory_heap_count: heaps.len() as u32,
+            memory_type_count: types.len() as u32,
+            ..Default::default()
+        };
+        for (heap, size) in memory.memory_heaps.iter_mut().zip(heaps) {
+            heap.size = size << 20;
+        }
+        for (kind, (heap, flags)) in memory.memory_types.iter_mut().zip(types) {
+            (kind.heap_index, kind.property_flags) = (*heap as u32, *flags);
+        }
+        memory
+    }
+
+    /// The types for pages, upload, download and page-locked memory, and whether pages are mapped.
+    fn chosen(memory: &vk::PhysicalDeviceMemoryProperties, unified: bool) -> ([u32; 4], bool) {
+        let types = MemoryTypes::choose(memory, (u32::MAX, u32::MAX), unified, false).unwrap();
+        ([types.page, types.upload, types.download, types.pinned].map(|kind| kind.index), types.host_visible)
+    }
+
+    #[test]
+    fn a_device_with_memory_of_its_own_keeps_its_pages_there() {
+        let small_window = device(
+            &[8192, 16384, 256],
+            &[
+                (1, Flags::empty()),
+                (0, LOCAL),
+                (1, VISIBLE | COHERENT),
+                (1, VISIBLE | COHERENT | CACHED),
+                (2, LOCAL | VISIBLE | COHERENT),
+            ],
+        );
+        assert_eq!(chosen(&small_window, false), ([1, 2, 3, 3], false));
+        // All of it within the host's reach: still copied to, and not mapped.
+        let all_visible = device(
+            &[8192, 16384],
+            &[(0, LOCAL), (0, LOCAL | VISIBLE | COHERENT), (1, VISIBLE | COHERENT), (1, VISIBLE | CACHED)],
+        );
+        assert_eq!(chosen(&all_visible, false), ([0, 2, 3, 2], false));
+        let nothing_else = device(&[8192], &[(0, LOCAL | VISIBLE | COHERENT)]);
+        assert_eq!(chosen(&nothing_else, false), ([0; 4], false));
+    }
+
+    #[test]
+    fn a_device_in_the_hosts_memory_has_pages_both_reach() {
+        let one = device(&[2048], &[(0, LOCAL | VISIBLE | COHERENT | CACHED)]);
+        assert_eq!(chosen(&one, true), ([0; 4], true));
+        let uncached_first =
+            device(&[8192], &[(0, LOCAL), (0, LOCAL | VISIBLE | COHERENT), (0, LOCAL | VISIBLE | COHERENT | CACHED)]);
+        assert_eq!(chosen(&uncached_first, true), ([2, 1, 2, 2], true));
+        let needs_flushes = device(&[4096], &[(0, LOCAL | VISIBLE | CACHED), (0, LOCAL | VISIBLE | COHERENT)]);
+        let types = MemoryTypes::choose(&needs_flushes, (3, 3), true, false).unwrap();
+        assert_eq!((types.page.index, types.page.coherent), (0, false));
+        assert_eq!(chosen(&needs_flushes, true), ([0, 1, 0, 1], true));
+        // What is uncached is not read in place where it can be copied to memory that is cached.
+        let cached_elsewhere = device(&[4096], &[(0, LOCAL | VISIBLE | COHERENT), (0, VISIBLE | COHERENT | CACHED)]);
+        assert_eq!(chosen(&cached_elsewhere, true), ([0, 0, 1, 1], false));
+    }
+
+    #[test]
+    fn the_largest_of_several_heaps_is_taken_and_the_first_of_equals() {
+        let two = device(&[512, 4096, 4096], &[(0, LOCAL), (1, LOCAL), (2, LOCAL), (0, VISIBLE | COHERENT)]);
+        let types = MemoryTypes::choose(&two, (7, 8), false, false).unwrap();
+        assert_eq!((types.page.index, types.page.heap, types.heap_size), (1, 1, 4096 << 20));
+    }
+
+    #[test]
+    fn types_the_buffers_cannot_have_and_special_ones_are_left_out() {
+        let memory = device(
+            &[1024],
+            &[
+                (0, LOCAL | VISIBLE | COHERENT | CACHED | Flags::PROTECTED),
+                (0, LOCAL | Flags::LAZILY_ALLOCATED),
+                (0, LOCAL | VISIBLE | COHERENT | CACHED),
+                (0, VISIBLE | COHERENT),
+            ],
+        );
+        assert_eq!(chosen(&memory, true).0, [2; 4]);
+        let only_last = MemoryTypes::choose(&memory, (8, 8), true, false).unwrap();
+        assert_eq!((only_last.page.index, only_last.host_visible), (3, true));
+        assert_eq!(MemoryTypes::choose(&memory, (1, 8), true, false), None);
+        assert_eq!(MemoryTypes::choose(&memory, (8, 3), true, false), None);
+    }
+
+    #[test]
+    fn with_staging_forced_pages_are_not_mapped_whatever_they_are() {
+        let one = device(&[2048], &[(0, LOCAL | VISIBLE | COHERENT | CACHED)]);
+        let types = MemoryTypes::choose(&one, (1, 1), true, true).unwrap();
+        assert!(!types.host_visible && types.page.host_visible);
+    }
 }

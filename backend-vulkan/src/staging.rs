@@ -175,3 +175,81 @@ impl PinnedRanges {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&start);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::VulkanOptions;
+    use crate::rig;
+    use alloc::vec;
+
+    #[test]
+    fn blocks_are_mapped_whichever_way_they_go() {
+        rig::each(&VulkanOptions::default(), |device| {
+            for direction in [Direction::Upload, Direction::Download] {
+                let block = StagingBlock::allocate(device, 1000, direction).unwrap();
+                let mut found = vec![0; 25];
+                // SAFETY: the block is this test's alone.
+                unsafe {
+                    block.write(975, &[9; 25]).unwrap();
+                    block.read(975, &mut found).unwrap();
+                }
+                assert_eq!((block.size(), found), (1000, vec![9; 25]));
+            }
+            let none = StagingBlock::allocate(device, 0, Direction::Upload).unwrap();
+            assert_eq!(none.size(), 1);
+        });
+    }
+
+    #[test]
+    fn a_download_block_that_is_not_coherent_is_invalidated_in_whole_atoms() {
+        rig::each_changed(
+            &VulkanOptions::default(),
+            |device| device.memory.download.coherent = false,
+            |device| {
+                let block = StagingBlock::allocate(device, 333, Direction::Download).unwrap();
+                let mut found = [0; 7];
+                // SAFETY: the block is this test's alone.
+                unsafe {
+                    block.write(326, &[5; 7]).unwrap();
+                    block.read(326, &mut found).unwrap();
+                }
+                assert_eq!(found, [5; 7]);
+                block.flush(0..0).unwrap();
+                block.invalidate(300..333).unwrap();
+            },
+        );
+    }
+
+    #[test]
+    fn page_locked_memory_is_found_by_address_until_it_is_dropped() {
+        rig::each(&VulkanOptions::default(), |device| {
+            let mut memory = pin(device, 100).unwrap();
+            assert_eq!(memory.as_slice().len(), 100);
+            memory.as_mut_slice().copy_from_slice(&[4; 100]);
+            assert_eq!(memory.as_slice(), [4; 100]);
+            let at = |range: Range<usize>| device.pinned.find(&memory.as_slice()[range]).map(|(_, offset)| offset);
+            assert_eq!((at(0..100), at(40..60), at(99..100)), (Some(0), Some(40), Some(99)));
+            let elsewhere = [4; 100];
+            assert!(device.pinned.find(&elsewhere).is_none());
+            let none = pin(device, 0).unwrap();
+            assert_eq!(none.as_slice(), [0; 0]);
+            drop((memory, none));
+            assert!(device.pinned.0.lock().unwrap().is_empty());
+            assert_eq!(device.allocations(), 0);
+        });
+    }
+
+    #[test]
+    fn page_locked_memory_outlives_whoever_opened_the_device() {
+        rig::each(&VulkanOptions::default(), |device| {
+            let mut memory = pin(device, 64).unwrap();
+            std::thread::spawn(move || {
+                memory.as_mut_slice().fill(7);
+                assert_eq!(memory.as_slice(), [7; 64]);
+            })
+            .join()
+            .unwrap();
+        });
+    }
+}

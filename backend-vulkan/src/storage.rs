@@ -248,6 +248,14 @@ impl core::fmt::Debug for Allocation {
 #[derive(Debug)]
 pub struct VulkanPage {
     allocation: Allocation,
+    /// What is counted of the device's memory.
+    counted: u64,
+}
+
+impl Drop for VulkanPage {
+    fn drop(&mut self) {
+        self.allocation.device().uncount_page(self.counted);
+    }
 }
 
 impl VulkanPage {
@@ -256,9 +264,15 @@ impl VulkanPage {
     /// # Errors
     /// [`DriverRefusal`]; `out_of_memory` says whether giving something back would help.
     pub(crate) fn allocate(device: &Arc<Device>, size: u64) -> Result<Self, DriverRefusal> {
+        device.count_page(size)?;
         let memory = &device.memory;
-        let allocation = Allocation::new(device, size, PAGE_USAGE, memory.page, memory.host_visible)?;
-        Ok(Self { allocation })
+        match Allocation::new(device, size, PAGE_USAGE, memory.page, memory.host_visible) {
+            Ok(allocation) => Ok(Self { allocation, counted: size }),
+            Err(refusal) => {
+                device.uncount_page(size);
+                Err(refusal)
+            }
+        }
     }
 
     /// The buffer over the page.
@@ -284,5 +298,123 @@ impl VulkanPage {
     /// The memory behind it, with flushes where it needs them.
     pub(crate) fn allocation(&self) -> &Allocation {
         &self.allocation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::VulkanOptions;
+    use crate::rig;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    fn pattern(size: usize) -> Vec<u8> {
+        (0..size).map(|at| (at * 7 + 3) as u8).collect()
+    }
+
+    /// Writes and reads at places of any alignment, among others the end.
+    fn round_trips(page: &VulkanPage) {
+        let size = page.size();
+        let whole = pattern(size as usize);
+        // SAFETY: the page is this test's alone.
+        unsafe { page.allocation().write(0, &whole) }.unwrap();
+        for (offset, length) in
+            [(0, 1), (1, 62), (63, 2), (size - 25, 25), (size - 1, 1), (size, 0), (0, size as usize)]
+        {
+            let mut found = vec![0; length];
+            // SAFETY: as above.
+            unsafe { page.allocation().read(offset, &mut found) }.unwrap();
+            assert_eq!(found, whole[offset as usize..][..length], "{length} bytes at {offset}");
+        }
+        for (offset, length) in [(size, 1), (0, size as usize + 1), (u64::MAX, 2)] {
+            // SAFETY: as above; nothing is copied.
+            let error = unsafe { page.allocation().read(offset, &mut vec![0; length]) }.unwrap_err();
+            let range = offset..offset.saturating_add(length as u64);
+            assert_eq!(error, Error::OutOfRange { what: "read from mapped memory".into(), range, size });
+        }
+    }
+
+    #[test]
+    fn what_is_written_to_a_mapped_page_is_read_back() {
+        rig::each(&VulkanOptions::default(), |device| {
+            if device.memory.host_visible {
+                round_trips(&VulkanPage::allocate(device, 4096).unwrap());
+                round_trips(&VulkanPage::allocate(device, 1009 * 16).unwrap());
+            }
+        });
+    }
+
+    #[test]
+    fn memory_that_is_not_coherent_is_flushed_in_whole_atoms() {
+        rig::each_changed(
+            &VulkanOptions::default(),
+            |device| device.memory.page.coherent = false,
+            |device| {
+                if device.memory.host_visible {
+                    assert!(device.page_alignment() >= device.limits.non_coherent_atom_size);
+                    round_trips(&VulkanPage::allocate(device, 4096).unwrap());
+                    // An end in the middle of an atom.
+                    round_trips(&VulkanPage::allocate(device, 4096 + 16).unwrap());
+                }
+            },
+        );
+    }
+
+    #[test]
+    fn with_staging_forced_pages_are_not_mapped() {
+        rig::each(&VulkanOptions::default().staging(true), |device| {
+            let page = VulkanPage::allocate(device, 256).unwrap();
+            assert!(page.mapped().is_none() && !device.properties.features.host_visible);
+            // SAFETY: nothing is copied.
+            let error = unsafe { page.allocation().write(0, &[1]) }.unwrap_err();
+            assert_eq!(error, Error::OutOfRange { what: "write to mapped memory".into(), range: 0..1, size: 0 });
+        });
+    }
+
+    #[test]
+    fn pages_are_refused_beyond_the_devices_memory_and_given_again_when_others_are_released() {
+        rig::each(&VulkanOptions::default().memory(1 << 20), |device| {
+            assert_eq!(device.properties.limits.memory, 1 << 20);
+            let held = VulkanPage::allocate(device, 600 << 10).unwrap();
+            assert_eq!(device.memory_report().free, Some((1 << 20) - (600 << 10)));
+            let refusal = VulkanPage::allocate(device, 500 << 10).unwrap_err();
+            assert!(
+                refusal.out_of_memory && refusal.message.contains("512000 bytes requested, 434176 of 1048576"),
+                "{refusal:?}"
+            );
+            drop(held);
+            VulkanPage::allocate(device, 1 << 20).unwrap();
+            assert_eq!(device.memory_report().free, Some(1 << 20));
+        });
+    }
+
+    #[test]
+    fn allocations_beyond_the_devices_count_are_refused_as_memory_that_ran_out() {
+        rig::each_changed(
+            &VulkanOptions::default(),
+            |device| device.limits.max_memory_allocation_count = 3,
+            |device| {
+                let held: Vec<_> = (0..3).map(|_| VulkanPage::allocate(device, 256).unwrap()).collect();
+                let refusal = VulkanPage::allocate(device, 256).unwrap_err();
+                assert!(refusal.out_of_memory && refusal.message.contains("3 allocations of at most 3"), "{refusal:?}");
+                drop(held);
+                assert_eq!(
+                    (device.allocations(), device.memory_report().free),
+                    (0, Some(device.properties.limits.memory))
+                );
+                VulkanPage::allocate(device, 256).unwrap();
+            },
+        );
+    }
+
+    #[test]
+    fn a_memory_type_that_buffers_cannot_have_is_a_refusal_that_names_it() {
+        rig::each(&VulkanOptions::default(), |device| {
+            let kind = MemoryType { index: 31, ..device.memory.page };
+            let refusal = Allocation::new(device, 256, PAGE_USAGE, kind, false).unwrap_err();
+            assert!(!refusal.out_of_memory && refusal.message.contains("not type 31"), "{refusal:?}");
+            assert_eq!(device.allocations(), 0);
+        });
     }
 }

@@ -59,3 +59,47 @@ fn keep(severity: vk::DebugUtilsMessageSeverityFlagsEXT, kind: vk::DebugUtilsMes
     }
     log::error!("vulkan: {message}");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::VulkanBackend;
+    use crate::options::VulkanOptions;
+    use crate::rig;
+    use std::eprintln;
+
+    #[test]
+    fn a_deliberate_error_is_kept_with_what_the_layer_says_of_it() {
+        if !rig::alone("validation::tests::a_deliberate_error_is_kept_with_what_the_layer_says_of_it") {
+            return;
+        }
+        let options = VulkanOptions::default().validation(true);
+        let device = match VulkanBackend::default().device(0, &options) {
+            Ok(device) => device,
+            Err(why) => return eprintln!("skipped: {why}"),
+        };
+        assert_eq!(validation_messages(), [""; 0]);
+        // A use, and no bytes.
+        let info = vk::BufferCreateInfo::default().size(0).usage(vk::BufferUsageFlags::STORAGE_BUFFER);
+        // SAFETY: the description is wrong, which the layer says before the driver sees it; drivers give an empty buffer or an error.
+        unsafe {
+            if let Ok(buffer) = device.raw.create_buffer(&info, None) {
+                device.raw.destroy_buffer(buffer, None);
+            }
+        }
+        let messages = validation_messages();
+        assert!(messages.iter().any(|message| message.contains("VUID-VkBufferCreateInfo-size-00912")), "{messages:?}");
+    }
+
+    #[test]
+    fn only_what_the_layer_calls_an_error_of_the_program_is_kept() {
+        if !rig::alone("validation::tests::only_what_the_layer_calls_an_error_of_the_program_is_kept") {
+            return;
+        }
+        use vk::{DebugUtilsMessageSeverityFlagsEXT as Severity, DebugUtilsMessageTypeFlagsEXT as Kind};
+        keep(Severity::WARNING, Kind::VALIDATION, "a warning");
+        keep(Severity::ERROR, Kind::GENERAL, "a driver that is not there");
+        (0..MOST + 5).for_each(|_| keep(Severity::ERROR, Kind::VALIDATION, "an error"));
+        assert_eq!(validation_messages(), ["an error"; MOST]);
+    }
+}

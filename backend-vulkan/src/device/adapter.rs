@@ -28,6 +28,8 @@ pub(crate) struct Adapter {
     pub(crate) max_push_descriptors: u32,
     pub(crate) host_pointer_alignment: u64,
     pub(crate) subgroup: (u32, u32),
+    /// What subgroups of kernels can do together.
+    pub(crate) subgroup_operations: vk::SubgroupFeatureFlags,
     /// Units that run workgroups at the same time, where an extension of the vendor says.
     pub(crate) units: Option<u32>,
     pub(crate) memory: vk::PhysicalDeviceMemoryProperties,
@@ -139,6 +141,7 @@ impl Adapter {
             max_push_descriptors: 0,
             host_pointer_alignment: 0,
             subgroup: (1, 1),
+            subgroup_operations: vk::SubgroupFeatureFlags::empty(),
             units: None,
             memory,
             features,
@@ -205,6 +208,9 @@ impl Adapter {
         self.uuid = of_1_1.device_uuid;
         self.max_allocation = of_1_1.max_memory_allocation_size;
         self.subgroup = (of_1_1.subgroup_size, of_1_1.subgroup_size);
+        if of_1_1.subgroup_supported_stages.contains(vk::ShaderStageFlags::COMPUTE) {
+            self.subgroup_operations = of_1_1.subgroup_supported_operations;
+        }
         if has_size_control {
             self.subgroup = (sizes.min_subgroup_size, sizes.max_subgroup_size);
         }
@@ -304,4 +310,28 @@ impl core::fmt::Debug for Adapter {
 
 fn text(name: Result<&CStr, FromBytesUntilNulError>) -> String {
     name.map_or_else(|_| String::new(), |name| name.to_string_lossy().trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn family(flags: vk::QueueFlags, queue_count: u32) -> vk::QueueFamilyProperties {
+        vk::QueueFamilyProperties { queue_flags: flags, queue_count, timestamp_valid_bits: 36, ..Default::default() }
+    }
+
+    fn chosen(families: &[vk::QueueFamilyProperties]) -> Option<(u32, u32)> {
+        Family::choose(families).map(|family| (family.index, family.queues))
+    }
+
+    #[test]
+    fn queues_that_compute_without_drawing_come_first_and_then_the_family_with_most() {
+        let (all, compute) = (vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE, vk::QueueFlags::COMPUTE);
+        let transfer = family(vk::QueueFlags::TRANSFER, 2);
+        assert_eq!(chosen(&[family(all, 16), transfer, family(compute, 8)]), Some((2, 8)));
+        assert_eq!(chosen(&[transfer, family(compute, 2), family(compute, 4)]), Some((2, 4)));
+        assert_eq!(chosen(&[family(all, 1)]), Some((0, 1)));
+        assert_eq!(chosen(&[family(compute, 0), transfer]), None);
+        assert_eq!(chosen(&[]), None);
+    }
 }

@@ -13,8 +13,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use ash::{ext, khr, vk};
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use trunnion_backend_core::driver::{DriverMemory, DriverRefusal};
+use trunnion_kernel_wgsl::Capabilities;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::properties::DeviceProperties;
 
@@ -95,10 +96,14 @@ pub(crate) struct Device {
     /// The API's version the device is used with.
     pub(crate) api: u32,
     pub(crate) properties: DeviceProperties,
+    /// What WGSL code may use.
+    pub(crate) wgsl: Capabilities,
     pub(crate) options: VulkanOptions,
     /// Page-locked memory by address.
     pub(crate) pinned: PinnedRanges,
     allocations: AtomicU32,
+    /// Bytes of pages.
+    taken: AtomicU64,
     has_budget: bool,
     pub(crate) physical: vk::PhysicalDevice,
     // After the others: it is destroyed when the device is.
@@ -150,9 +155,11 @@ impl Device {
             core: adapter.core,
             api: adapter.api,
             properties: adapter.properties(index, &memory, options),
+            wgsl: adapter.wgsl(),
             options: options.clone(),
             pinned: PinnedRanges::default(),
             allocations: AtomicU32::new(0),
+            taken: AtomicU64::new(0),
             has_budget: adapter.has(ext::memory_budget::NAME),
             physical: adapter.physical,
             instance: instance.clone(),
@@ -168,19 +175,50 @@ impl Device {
         self.properties.limits.binding_alignment.max(flushed)
     }
 
-    /// What the driver says of the memory that pages come from.
+    /// What there is of the memory that pages come from. Free is what pages may still be made of: the driver's own budget, where it says
+    /// one, and the device's limit, whichever is less.
     pub(crate) fn memory_report(&self) -> DriverMemory {
-        let total = Some(self.properties.limits.memory);
+        let limit = self.properties.limits.memory;
+        let free = limit.saturating_sub(self.taken.load(Ordering::Relaxed));
         if !self.has_budget {
-            return DriverMemory { total, ..DriverMemory::default() };
+            return DriverMemory { total: Some(limit), free: Some(free), ..DriverMemory::default() };
         }
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
         let mut all = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
         // SAFETY: the device is of this instance and has the extension, which is the chain's one structure.
         unsafe { self.instance.raw.get_physical_device_memory_properties2(self.physical, &mut all) };
-        let of = |values: &[u64]| values.get(self.memory.page.heap as usize).copied();
+        let heap = self.memory.page.heap as usize;
+        let of = |values: &[u64]| values.get(heap).copied().unwrap_or(0);
         let (process_limit, process_used) = (of(&budget.heap_budget), of(&budget.heap_usage));
-        DriverMemory { total, free: None, process_limit, process_used }
+        DriverMemory {
+            total: Some(limit),
+            free: Some(free.min(process_limit.saturating_sub(process_used))),
+            process_limit: Some(process_limit),
+            process_used: Some(process_used),
+        }
+    }
+
+    /// Counts the bytes of a page that is about to be made. Some drivers give out more than their heap holds, and end the process when
+    /// it is touched.
+    ///
+    /// # Errors
+    /// [`DriverRefusal`] when pages then had more than the device's memory.
+    pub(crate) fn count_page(&self, size: u64) -> Result<(), DriverRefusal> {
+        let limit = self.properties.limits.memory;
+        let counted = |taken: u64| taken.checked_add(size).filter(|taken| *taken <= limit);
+        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counted) {
+            Ok(_) => Ok(()),
+            Err(taken) => {
+                let free = limit.saturating_sub(taken);
+                let message = format!("{size} bytes requested, {free} of {limit} are free");
+                Err(DriverRefusal { message, out_of_memory: true })
+            }
+        }
+    }
+
+    /// Takes back what [`count_page`](Self::count_page) counted.
+    pub(crate) fn uncount_page(&self, size: u64) {
+        self.taken.fetch_sub(size, Ordering::Relaxed);
     }
 
     /// Counts an allocation that is about to be made.
@@ -294,5 +332,78 @@ impl Drop for Raw<'_> {
             // SAFETY: nothing is left of what was made from it, and the function is there.
             unsafe { self.device.destroy_device(None) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::VulkanBackend;
+    use crate::rig;
+    use crate::storage::VulkanPage;
+    use trunnion_runtime_core::backend::Backend;
+
+    /// Kibibytes in memory, and threads.
+    #[cfg(target_os = "linux")]
+    fn footprint() -> (u64, usize) {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let number = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+        };
+        (number("VmRSS:"), number("Threads:") as usize)
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn opening_and_closing_a_device_leaves_nothing_behind() {
+        if !rig::alone("device::logical::tests::opening_and_closing_a_device_leaves_nothing_behind") {
+            return;
+        }
+        let options = VulkanOptions::default();
+        let backend = VulkanBackend::default();
+        let Ok(infos) = backend.enumerate() else { return rig::each(&options, |_| ()) };
+        let open = |index| {
+            let device = backend.device(index, &options).unwrap();
+            VulkanPage::allocate(&device, 1 << 16).unwrap();
+        };
+        for index in 0..infos.len() as u32 {
+            (0..10).for_each(|_| open(index));
+            let (before, threads) = footprint();
+            (0..50).for_each(|_| open(index));
+            let (after, threads_after) = footprint();
+            assert!(after < before + 1024, "{}: {before} KiB, then {after}", infos[index as usize].adapter);
+            assert_eq!(threads_after, threads, "{}", infos[index as usize].adapter);
+        }
+    }
+
+    #[test]
+    fn several_devices_of_one_adapter_share_nothing() {
+        let backend = VulkanBackend::default();
+        rig::each(&VulkanOptions::default(), |device| {
+            let other = backend.device(device.properties.info.device.index, &VulkanOptions::default()).unwrap();
+            let pages = [VulkanPage::allocate(device, 4096).unwrap(), VulkanPage::allocate(&other, 4096).unwrap()];
+            assert_ne!(device.raw.handle(), other.raw.handle());
+            assert_eq!((device.allocations(), other.allocations()), (1, 1));
+            drop((other, backend.enumerate()));
+            // Its page keeps a device that nobody else holds.
+            assert_eq!(pages[1].allocation().device().allocations(), 1);
+        });
+    }
+
+    #[test]
+    fn options_take_away_what_a_device_offers() {
+        let backend = VulkanBackend::default();
+        let options = VulkanOptions::default().push_descriptors(false).queues(1);
+        rig::each(&options, |device| {
+            assert!(device.push_descriptor.is_none() && device.max_push_descriptors == 0);
+            assert_eq!(device.queues.len(), 1);
+            let plain = backend.device(device.properties.info.device.index, &VulkanOptions::default()).unwrap();
+            assert_eq!(plain.push_descriptor.is_some(), plain.max_push_descriptors > 0);
+            let named = |name| plain.properties.info.details.iter().any(|(_, value)| value.contains(name));
+            assert_eq!(plain.push_descriptor.is_some(), named("VK_KHR_push_descriptor"));
+            assert_eq!(plain.external_memory_fd.is_some(), named("VK_KHR_external_memory_fd"));
+            assert_eq!(plain.external_memory_host.is_some(), plain.host_pointer_alignment > 0);
+        });
     }
 }

@@ -11,6 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use ash::{ext, khr, vk};
 use core::fmt::Write;
+use trunnion_kernel_wgsl::Capabilities;
 use trunnion_runtime_core::elem::ElemType;
 use trunnion_runtime_core::error::SourceForm;
 use trunnion_runtime_core::id::DeviceId;
@@ -117,20 +118,34 @@ impl Adapter {
     /// What kernels compute with: what the device can, and the portable source can say.
     fn elems(&self) -> Vec<ElemType> {
         let (core, features) = (&self.features.core, &self.features);
-        let half = features.of_1_2.shader_float16 == vk::TRUE
-            && features.of_1_1.storage_buffer16_bit_access == vk::TRUE
+        let stores_half = features.of_1_1.storage_buffer16_bit_access == vk::TRUE
             && features.of_1_1.uniform_and_storage_buffer16_bit_access == vk::TRUE;
         let mut elems = vec![ElemType::F32, ElemType::I32, ElemType::U32];
         if core.shader_float64 == vk::TRUE {
             elems.push(ElemType::F64);
         }
-        if half {
+        if stores_half && features.of_1_2.shader_float16 == vk::TRUE {
             elems.push(ElemType::F16);
+        }
+        if stores_half && core.shader_int16 == vk::TRUE {
+            elems.extend([ElemType::I16, ElemType::U16]);
         }
         if core.shader_int64 == vk::TRUE {
             elems.extend([ElemType::I64, ElemType::U64]);
         }
         elems
+    }
+
+    /// What WGSL code may use.
+    pub(crate) fn wgsl(&self) -> Capabilities {
+        let elems = self.elems();
+        let mut wgsl = Capabilities::default();
+        wgsl.float16 = elems.contains(&ElemType::F16);
+        wgsl.float64 = elems.contains(&ElemType::F64);
+        wgsl.int64 = elems.contains(&ElemType::I64);
+        wgsl.int64_atomics = wgsl.int64 && self.features.of_1_2.shader_buffer_int64_atomics == vk::TRUE;
+        wgsl.subgroup_operations = self.subgroup_operations.as_raw();
+        wgsl
     }
 
     fn runtime_limits(&self, memory: &MemoryTypes, options: &VulkanOptions) -> Limits {
@@ -181,4 +196,84 @@ fn hexadecimal(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig;
+
+    #[test]
+    fn options_lower_limits_and_never_raise_them() {
+        let low = VulkanOptions::default()
+            .memory(1 << 20)
+            .max_allocation(1 << 16)
+            .max_binding(1 << 12)
+            .max_buffers(3)
+            .max_parameters(16)
+            .max_grid([5, 6, 7])
+            .max_workgroup([8, 4, 2])
+            .max_invocations(16)
+            .max_shared(1024)
+            .row_pitch(512);
+        rig::each(&low, |device| {
+            let limits = &device.properties.limits;
+            assert_eq!((limits.memory, limits.max_allocation, limits.max_binding), (1 << 20, 1 << 16, 1 << 12));
+            assert_eq!((limits.max_buffers, limits.max_parameters, limits.max_shared), (3, 16, 1024));
+            assert_eq!((limits.max_grid, limits.max_workgroup), ([5, 6, 7], [8, 4, 2]));
+            assert_eq!((limits.max_invocations, limits.row_pitch), (16, 512));
+        });
+        let high = VulkanOptions::default()
+            .memory(u64::MAX)
+            .max_allocation(u64::MAX)
+            .max_binding(u64::MAX)
+            .max_buffers(u32::MAX)
+            .max_parameters(u32::MAX)
+            .max_grid([u32::MAX; 3])
+            .max_workgroup([u32::MAX; 3])
+            .max_invocations(u32::MAX)
+            .max_shared(u32::MAX)
+            .queues(u32::MAX);
+        let backend = crate::VulkanBackend::default();
+        rig::each(&high, |device| {
+            let plain = backend.device(device.properties.info.device.index, &VulkanOptions::default()).unwrap();
+            assert_eq!(device.properties.limits, plain.properties.limits);
+            assert_eq!(device.queues.len(), plain.queues.len());
+        });
+    }
+
+    #[test]
+    fn the_limits_are_those_of_the_device_and_fit_each_other() {
+        rig::each(&VulkanOptions::default(), |device| {
+            let (limits, said) = (&device.properties.limits, &device.limits);
+            assert!(
+                limits.max_binding <= limits.max_allocation && limits.max_allocation <= limits.memory,
+                "{limits:?}"
+            );
+            assert!(limits.max_binding <= u64::from(said.max_storage_buffer_range), "{limits:?}");
+            assert!(limits.max_allocation <= device.max_buffer, "{limits:?}");
+            assert_eq!((limits.max_parameters, limits.copy_alignment), (256, 1));
+            assert_eq!(limits.max_grid, said.max_compute_work_group_count);
+            assert!(limits.binding_alignment.is_multiple_of(said.min_storage_buffer_offset_alignment));
+            assert!(device.page_alignment().is_power_of_two() && limits.row_pitch.is_power_of_two());
+            assert!((4..=64).contains(&limits.max_buffers), "{limits:?}");
+            let target = &device.properties.target;
+            assert!(target.subgroup_min >= 1 && target.subgroup_min <= target.subgroup_max, "{target:?}");
+        });
+    }
+
+    #[test]
+    fn a_device_says_who_it_is_and_is_the_same_every_time() {
+        let backend = crate::VulkanBackend::default();
+        rig::each(&VulkanOptions::default(), |device| {
+            let properties = &device.properties;
+            let again = backend.device(properties.info.device.index, &VulkanOptions::default()).unwrap();
+            assert_eq!(again.properties.hardware_identity(), properties.hardware_identity());
+            let identity = properties.hardware_identity();
+            assert!(identity.contains(&hexadecimal(&device.core.pipeline_cache_uuid)), "{identity}");
+            assert!(identity.contains(&properties.info.adapter) && identity.contains("Vulkan 1."), "{identity}");
+            let names: Vec<_> = properties.info.details.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names[..6], ["vendor", "model", "uuid", "queues", "heaps", "extensions"]);
+        });
+    }
 }
