@@ -14,6 +14,10 @@ const ROWS: usize = 8;
 const WEIGHT_ROWS: usize = 16;
 /// Weights that a workgroup updates.
 const UPDATES: usize = 1280;
+/// Invocations of most workgroups, where a workgroup is not one call of a Rust function.
+const INVOCATIONS: usize = 128;
+/// Columns of a weight matrix in a tile.
+const COLUMNS: usize = 16;
 
 /// Every kernel of the network, prepared.
 #[derive(Debug)]
@@ -74,25 +78,29 @@ macro_rules! wgsl {
 impl Kernels {
     /// Prepares them for a client's device.
     pub fn prepare(client: &Client) -> Result<Self> {
-        let kernel = |name: &str, invocations: u32, interface: Interface, host: HostKernel, wgsl: Source| {
-            let kernel = SourceKernel::new(name, interface).workgroup_size([invocations, 1, 1]);
+        let kernel = |name: &str, invocations: usize, interface: Interface, host: HostKernel, wgsl: Source| {
+            let kernel = SourceKernel::new(name, interface).workgroup_size([invocations as u32, 1, 1]);
             client.prepare(kernel.source(Source::host(host)).source(wgsl))
         };
         let reads = |count: usize| (0..count).fold(Interface::new(), |interface, _| interface.read());
         let gradient = |width: usize, host: HostKernel| {
-            kernel("weight_gradient", 128, weight_gradient_interface(width), host, wgsl!("weight_gradient"))
+            kernel("weight_gradient", INVOCATIONS, weight_gradient_interface(width), host, wgsl!("weight_gradient"))
         };
-        let updated = reads(1).partition(rows_of(UPDATES, 1)).partition(rows_of(UPDATES, 1));
-        let meant = reads(1).overwrite(rows_of(1, 1)).parameters_of::<u32>();
+        // What the WGSL has in workgroup memory; the functions of the host take none of it.
+        let tiles = |values: usize| rows_of(1, values) as u32;
+        let forward_interface = with_rows(reads(5), &[HIDDEN, CLASSES]).shared(tiles(ROWS * (PIXELS + HIDDEN)));
+        let loss_interface = with_rows(reads(4), &[1, CLASSES, HIDDEN]).shared(tiles(ROWS * CLASSES));
+        let update_interface = reads(1).partition(rows_of(UPDATES, 1)).partition(rows_of(UPDATES, 1));
+        let mean_interface = reads(1).overwrite(rows_of(1, 1)).parameters_of::<u32>().shared(tiles(INVOCATIONS));
         Ok(Self {
-            gather: kernel("gather", 64, with_rows(reads(3), &[PIXELS, 1]), gather, wgsl!("gather"))?,
-            forward: kernel("forward", 128, with_rows(reads(5), &[HIDDEN, CLASSES]), forward, wgsl!("forward"))?,
-            loss: kernel("loss", 128, with_rows(reads(4), &[1, CLASSES, HIDDEN]), loss, wgsl!("loss"))?,
+            gather: kernel("gather", PIXELS, with_rows(reads(3), &[PIXELS, 1]), gather, wgsl!("gather"))?,
+            forward: kernel("forward", INVOCATIONS, forward_interface, forward, wgsl!("forward"))?,
+            loss: kernel("loss", INVOCATIONS, loss_interface, loss, wgsl!("loss"))?,
             output_gradient: gradient(CLASSES, |group| weight_gradient(group, HIDDEN))?,
             hidden_gradient: gradient(HIDDEN, |group| weight_gradient(group, PIXELS))?,
-            update: kernel("update", 128, updated, update, wgsl!("update"))?,
-            mean: kernel("mean", 128, meant, mean, wgsl!("mean"))?,
-            predict: kernel("predict", ROWS as u32, with_rows(reads(1), &[1]), predict, wgsl!("predict"))?,
+            update: kernel("update", INVOCATIONS, update_interface, update, wgsl!("update"))?,
+            mean: kernel("mean", INVOCATIONS, mean_interface, mean, wgsl!("mean"))?,
+            predict: kernel("predict", ROWS, with_rows(reads(1), &[1]), predict, wgsl!("predict"))?,
         })
     }
 }
@@ -138,7 +146,8 @@ fn loss(group: &Workgroup<'_>) -> Result<(), KernelFault> {
 /// Of a layer with `width` outputs: its input and the gradient of its output; the gradients of its weights and, all by the first
 /// workgroup, of its bias.
 fn weight_gradient_interface(width: usize) -> Interface {
-    Interface::new().read().read().overwrite(rows_of(WEIGHT_ROWS, width)).overwrite(rows_of(1, width))
+    let tiles = rows_of(BATCH, WEIGHT_ROWS + COLUMNS) as u32;
+    Interface::new().read().read().overwrite(rows_of(WEIGHT_ROWS, width)).overwrite(rows_of(1, width)).shared(tiles)
 }
 
 fn weight_gradient(group: &Workgroup<'_>, inputs: usize) -> Result<(), KernelFault> {
@@ -180,6 +189,8 @@ mod tests {
             ("ROWS", format!("{ROWS}u")),
             ("WEIGHT_ROWS", format!("{WEIGHT_ROWS}u")),
             ("UPDATES", format!("{UPDATES}u")),
+            ("INVOCATIONS", format!("{INVOCATIONS}u")),
+            ("COLUMNS", format!("{COLUMNS}u")),
             ("BATCH", format!("{BATCH}u")),
             ("PIXELS", format!("{PIXELS}u")),
             ("HIDDEN", format!("{HIDDEN}u")),
@@ -206,6 +217,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(compared, 16);
+        assert_eq!(compared, 20);
     }
 }
