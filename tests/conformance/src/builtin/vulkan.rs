@@ -14,7 +14,7 @@ use trunnion_conformance::{Factory, Refusal, Variant};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
-use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::server::Opened;
@@ -23,6 +23,9 @@ use trunnion_vulkan_shim::{Plan, Shim};
 
 /// Every device is opened with the validation layer where this variable is 1.
 pub const VALIDATION: &str = "CONFORMANCE_VALIDATION";
+
+/// The memory type that page-locked memory has to itself where some of it is to be refused.
+const PINNED: u32 = 1;
 
 /// A Vulkan device.
 pub struct Vulkan {
@@ -180,7 +183,7 @@ fn shimmed(plan: Plan, index: u32, variant: &Variant, settings: &OpenSettings) -
         shim.fail("vkAllocateMemory", nth(count), vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
     }
     if let Some(count) = variant.refuse_pin {
-        shim.fail("vkAllocateMemory of type 1", nth(count), vk::Result::ERROR_OUT_OF_HOST_MEMORY);
+        shim.fail_allocation(PINNED, nth(count), vk::Result::ERROR_OUT_OF_HOST_MEMORY);
     }
     Ok(opened)
 }
