@@ -2,8 +2,8 @@
 
 use crate::NAME;
 use crate::device::{Adapter, Device, adapters};
-use crate::instance::{self, Instance};
 use crate::driver::VulkanDriver;
+use crate::instance::{self, Instance};
 use crate::options::VulkanOptions;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

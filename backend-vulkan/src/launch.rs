@@ -92,8 +92,7 @@ impl VulkanStream {
         let set = self.set(supplies, checker, &ranges)?;
 
         let raw = &supplies.device.raw;
-        let region =
-            [vk::BufferCopy::default().src_offset(place.offset).dst_offset(offset + FOUND).size(COUNTS)];
+        let region = [vk::BufferCopy::default().src_offset(place.offset).dst_offset(offset + FOUND).size(COUNTS)];
         // SAFETY: the command buffer is being recorded; both ranges lie in their buffers, which stay until the batch is finished.
         unsafe { raw.cmd_copy_buffer(command, place.page.buffer(), buffer, &region) };
         self.counts_barrier();
@@ -176,8 +175,6 @@ impl Bound {
         let same = |(a, b): (&vk::DescriptorBufferInfo, &vk::DescriptorBufferInfo)| {
             (a.buffer, a.offset, a.range) == (b.buffer, b.offset, b.range)
         };
-        self.pipeline == code.raw()
-            && self.ranges.len() == ranges.len()
-            && self.ranges.iter().zip(ranges).all(same)
+        self.pipeline == code.raw() && self.ranges.len() == ranges.len() && self.ranges.iter().zip(ranges).all(same)
     }
 }

@@ -260,9 +260,7 @@ impl Queue {
 
     fn sleep(&self, seen: u64) {
         self.watch.is_asleep.store(true, Ordering::SeqCst);
-        let is_wanted = || {
-            self.submitted.load(Ordering::SeqCst) != seen || self.watch.is_over.load(Ordering::SeqCst)
-        };
+        let is_wanted = || self.submitted.load(Ordering::SeqCst) != seen || self.watch.is_over.load(Ordering::SeqCst);
         while self.watch.is_asleep.load(Ordering::SeqCst) && !is_wanted() {
             thread::park();
         }

@@ -190,11 +190,11 @@ impl Head {
     fn workgroup(&self, entry: u32, values: &HashMap<u32, u32>) -> Result<[u32; 3], Wrong> {
         let value = |id: &u32| {
             let known = values.get(id).copied().or_else(|| self.constants.get(id).map(|constant| constant.word));
-            known.ok_or_else(|| format!("the constant {id} of its workgroup size is computed, which is not looked into"))
+            known
+                .ok_or_else(|| format!("the constant {id} of its workgroup size is computed, which is not looked into"))
         };
-        let of_ids = |ids: [u32; 3]| -> Result<[u32; 3], Wrong> {
-            Ok([value(&ids[0])?, value(&ids[1])?, value(&ids[2])?])
-        };
+        let of_ids =
+            |ids: [u32; 3]| -> Result<[u32; 3], Wrong> { Ok([value(&ids[0])?, value(&ids[1])?, value(&ids[2])?]) };
         // The decorated constant counts, where there is one.
         if let Some(constant) = self.workgroup_constant {
             return match self.composites.get(&constant).map(Vec::as_slice) {

@@ -381,8 +381,6 @@ fn check_counts(from: &Arena, counts: Piece, most: [u32; 3]) -> Result<(), Error
     let mut bytes = [0; 12];
     // SAFETY: as for a read.
     unsafe { from.read(counts, &mut bytes) }?;
-    let [x, y, z] = core::array::from_fn(|axis| {
-        u32::from_ne_bytes(core::array::from_fn(|i| bytes[4 * axis + i]))
-    });
+    let [x, y, z] = core::array::from_fn(|axis| u32::from_ne_bytes(core::array::from_fn(|i| bytes[4 * axis + i])));
     Grid::Static(x, y, z).check(most)
 }

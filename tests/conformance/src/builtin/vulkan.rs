@@ -144,7 +144,8 @@ fn plan(variant: &Variant) -> Option<Plan> {
         (None, None) => {}
         (delay, reorder) => {
             let delay = delay.unwrap_or(Duration::from_micros(100));
-            plan = plan.delay(move |semaphore, value| reorder.map_or(delay, |seed| later(delay, seed, semaphore, value)));
+            plan =
+                plan.delay(move |semaphore, value| reorder.map_or(delay, |seed| later(delay, seed, semaphore, value)));
         }
     }
     if let Some(name) = fail_compile {
