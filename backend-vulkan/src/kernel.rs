@@ -146,7 +146,12 @@ impl<'a> Shader<'a> {
 
     fn of_module(device: &Device, name: &'a str, module: &kernel_wgsl::Module, bounds: Bounds) -> Result<Self> {
         let push_constants = if device.options.push_constants { device.limits.max_push_constants_size } else { 0 };
-        let made = module.spirv(&SpirVOptions { bounds, push_constants, ..SpirVOptions::default() })?;
+        let made = module.spirv(&SpirVOptions {
+            bounds,
+            push_constants,
+            zeroes_shared: device.zeroes_shared,
+            ..SpirVOptions::default()
+        })?;
         let parameters = match made.parameters {
             kernel_wgsl::Parameters::None => Parameters::None,
             kernel_wgsl::Parameters::PushConstants(bytes) => Parameters::Pushed(bytes),

@@ -24,6 +24,7 @@ pub struct VulkanOptions {
     pub(crate) queues: Option<u32>,
     pub(crate) validation: bool,
     pub(crate) memory: Option<u64>,
+    pub(crate) pinned_memory: Option<u64>,
     pub(crate) row_pitch: Option<u64>,
     pub(crate) max_allocation: Option<u64>,
     pub(crate) max_binding: Option<u64>,
@@ -44,6 +45,7 @@ impl Default for VulkanOptions {
             queues: None,
             validation: false,
             memory: None,
+            pinned_memory: None,
             row_pitch: None,
             max_allocation: None,
             max_binding: None,
@@ -58,7 +60,7 @@ impl Default for VulkanOptions {
 }
 
 /// The options' names, and what their values look like.
-const NAMES: [(&str, &str); 15] = [
+const NAMES: [(&str, &str); 16] = [
     ("max_allocation", "a size such as `64MiB`"),
     ("max_binding", "a size such as `64MiB`"),
     ("max_buffers", "a count"),
@@ -68,6 +70,7 @@ const NAMES: [(&str, &str); 15] = [
     ("max_shared", "a size below 4GiB"),
     ("max_workgroup", "counts of at least 1, `x,y,z` or one for all"),
     ("memory", "a size such as `64MiB`"),
+    ("pinned_memory", "a size such as `64MiB`"),
     ("push_constants", "`true` or `false`"),
     ("push_descriptors", "`true` or `false`"),
     ("queues", "a count of at least 1"),
@@ -112,6 +115,12 @@ impl VulkanOptions {
     /// Bytes of device memory, at most. Default the heap that pages come from.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
+        self
+    }
+
+    /// Bytes of host memory that are page-locked for staging, at most. Default whatever the driver gives.
+    pub fn pinned_memory(mut self, bytes: u64) -> Self {
+        self.pinned_memory = Some(bytes);
         self
     }
 
@@ -200,6 +209,7 @@ impl VulkanOptions {
             "max_shared" => self.max_shared = Some(u32::try_from(size(value)?).ok()?),
             "max_workgroup" => self.max_workgroup = Some(axes(value)?),
             "memory" => self.memory = Some(size(value)?),
+            "pinned_memory" => self.pinned_memory = Some(size(value)?),
             "push_constants" => self.push_constants = value.parse().ok()?,
             "push_descriptors" => self.push_descriptors = value.parse().ok()?,
             "queues" => self.queues = Some(at_least_one(value)?),
@@ -226,6 +236,7 @@ impl VulkanOptions {
             "max_shared" => number(self.max_shared),
             "max_workgroup" => three(self.max_workgroup),
             "memory" => number(self.memory),
+            "pinned_memory" => number(self.pinned_memory),
             "push_constants" => self.push_constants.to_string(),
             "push_descriptors" => self.push_descriptors.to_string(),
             "queues" => number(self.queues),
@@ -299,6 +310,7 @@ mod tests {
             ("max_shared", "64"),
             ("max_workgroup", "4,5,6"),
             ("memory", "4096"),
+            ("pinned_memory", "8192"),
             ("push_constants", "false"),
             ("push_descriptors", "false"),
             ("queues", "3"),
@@ -321,6 +333,7 @@ mod tests {
             .max_shared(64)
             .max_workgroup([4, 5, 6])
             .memory(4096)
+            .pinned_memory(8192)
             .push_constants(false)
             .push_descriptors(false)
             .queues(3)
@@ -340,6 +353,7 @@ mod tests {
             ("max_grid", "0"),
             ("max_shared", "4GiB"),
             ("memory", "99999999999999999GiB"),
+            ("pinned_memory", "-1"),
             ("push_constants", "yes"),
             ("queues", "0"),
             ("row_pitch", "48"),

@@ -5,6 +5,7 @@ use crate::memory::MemoryType;
 use crate::storage::{Allocation, PAGE_USAGE};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::sync::Arc;
 use ash::vk;
 use core::ptr::NonNull;
@@ -112,6 +113,13 @@ struct Pinned {
 /// # Errors
 /// [`DriverRefusal`].
 pub(crate) fn pin(device: &Arc<Device>, size: usize) -> Result<Box<dyn PinnedMemory>, DriverRefusal> {
+    if let Some(limit) = device.options.pinned_memory {
+        let free = limit.saturating_sub(device.pinned.bytes());
+        if size as u64 > free {
+            let message = format!("option `pinned_memory`: {size} bytes requested, {free} of {limit} are free");
+            return Err(DriverRefusal { message, out_of_memory: true });
+        }
+    }
     let block = StagingBlock::of(device, size as u64, device.memory.pinned)?;
     device.pinned.add(block.start().as_ptr() as usize, size, block.buffer());
     Ok(Box::new(Pinned { block, size }))
@@ -148,6 +156,12 @@ impl PinnedRanges {
         let (start, (size, buffer)) = ranges.range(..=address).next_back()?;
         let offset = address - start;
         (offset.checked_add(bytes.len())? <= *size).then_some((*buffer, offset as u64))
+    }
+
+    /// How many bytes there are.
+    fn bytes(&self) -> u64 {
+        let ranges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ranges.values().map(|(size, _)| *size as u64).sum()
     }
 
     fn add(&self, start: usize, size: usize, buffer: vk::Buffer) {
@@ -219,6 +233,17 @@ mod tests {
             drop((memory, none));
             assert!(device.pinned.0.lock().unwrap().is_empty());
             assert_eq!(device.allocations(), 0);
+        });
+    }
+
+    #[test]
+    fn page_locked_memory_over_the_limit_is_refused_until_some_is_dropped() {
+        rig::each(&VulkanOptions::default().pinned_memory(100), |device| {
+            let held = pin(device, 60).unwrap();
+            let refusal = pin(device, 41).map(|_| ()).unwrap_err();
+            assert!(refusal.out_of_memory && refusal.message.contains("41 bytes requested, 40 of 100"), "{refusal:?}");
+            drop((pin(device, 40).unwrap(), held));
+            pin(device, 100).unwrap();
         });
     }
 

@@ -92,6 +92,8 @@ pub(crate) struct Device {
     pub(crate) properties: DeviceProperties,
     /// What WGSL code may use.
     pub(crate) wgsl: Capabilities,
+    /// Whether the driver begins workgroup memory as zeros where code asks for it.
+    pub(crate) zeroes_shared: bool,
     pub(crate) options: VulkanOptions,
     /// Page-locked memory by address.
     pub(crate) pinned: PinnedRanges,
@@ -148,6 +150,7 @@ impl Device {
             core: adapter.core,
             properties: adapter.properties(index, &memory, options),
             wgsl: adapter.wgsl(),
+            zeroes_shared: adapter.features.of_1_3.shader_zero_initialize_workgroup_memory == vk::TRUE,
             options: options.clone(),
             pinned: PinnedRanges::default(),
             allocations: AtomicU32::new(0),
