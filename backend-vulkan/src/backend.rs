@@ -46,6 +46,14 @@ impl VulkanBackend {
         &self.options
     }
 
+    /// Drives a logical device of its own of the device `index`, for a server that is not the one [`open`](Backend::open) makes.
+    ///
+    /// # Errors
+    /// [`Error::BackendUnavailable`], [`Error::NoDevice`]; what the driver answers.
+    pub fn driver(&self, index: u32, options: &VulkanOptions) -> Result<VulkanDriver> {
+        VulkanDriver::new(self.device(index, options)?)
+    }
+
     /// Makes a logical device of the device `index`.
     ///
     /// # Errors
@@ -53,10 +61,8 @@ impl VulkanBackend {
     pub(crate) fn device(&self, index: u32, options: &VulkanOptions) -> Result<Arc<Device>> {
         let instance = self.instance(options.validation)?;
         let adapters: Vec<Adapter> = adapters(&instance)?;
-        let adapter = adapters.get(index as usize).ok_or_else(|| Error::NoDevice {
-            device: DeviceId { backend: NAME, index },
-            count: adapters.len() as u32,
-        })?;
+        let none = Error::NoDevice { device: DeviceId { backend: NAME, index }, count: adapters.len() as u32 };
+        let adapter = adapters.get(index as usize).ok_or(none)?;
         Device::open(&instance, adapter, index, options)
     }
 
@@ -95,8 +101,7 @@ impl Backend for VulkanBackend {
     /// [`Error::UnknownOption`], [`Error::BadOption`], [`Error::BackendUnavailable`], [`Error::NoDevice`]; what the driver answers.
     fn open(&self, index: u32, settings: &OpenSettings) -> Result<Opened> {
         let options = self.options.clone().apply(&settings.options)?;
-        let driver = VulkanDriver::new(self.device(index, &options)?)?;
-        Ok(trunnion_backend_core::open(driver, settings))
+        Ok(trunnion_backend_core::open(self.driver(index, &options)?, settings))
     }
 }
 

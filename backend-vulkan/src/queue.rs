@@ -289,3 +289,78 @@ impl fmt::Debug for Queue {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::VulkanDriver;
+    use crate::options::VulkanOptions;
+    use crate::rig;
+    use alloc::vec::Vec;
+    use trunnion_backend_core::driver::{Driver, Outcome, Place};
+    use trunnion_runtime_core::bytes::HostBuffer;
+    use trunnion_runtime_core::layout::Rows;
+    use trunnion_runtime_core::server::Pattern;
+
+    /// As devices with several queues are driven: each of the streams on a queue of its own, which share one of the device's.
+    fn with_queues(count: usize, test: impl Fn(&mut VulkanDriver)) {
+        let options = VulkanOptions::default().staging(true);
+        let many = |device: &mut Device| device.queues = Vec::from_iter((0..count).map(|_| device.queues[0]));
+        rig::each_changed(&options, many, |device| test(&mut VulkanDriver::new(device.clone()).unwrap()));
+    }
+
+    #[test]
+    fn streams_of_different_queues_wait_for_each_other_by_semaphores() {
+        with_queues(3, |driver| {
+            let page = driver.allocate(4096).unwrap();
+            let place = |offset| Place { page: &page, offset, size: 256 };
+            let rows = Rows::single(256);
+            let mut streams: Vec<_> = (0..3).map(|_| driver.open_stream().unwrap()).collect();
+            for seq in 1..=30_u64 {
+                let [a, b, c] = &mut streams[..] else { panic!("three streams were opened") };
+                // SAFETY: the test waits before the page is freed, and tells what comes after what.
+                unsafe {
+                    if seq > 1 {
+                        driver.wait(a, c, seq - 1);
+                    }
+                    driver.fill(a, seq, place(0), Pattern::new(&[seq as u8]).unwrap()).unwrap();
+                    driver.submit(a, seq).unwrap();
+                    driver.wait(b, a, seq);
+                    driver.copy(b, seq, place(0), &rows, place(256), &rows).unwrap();
+                    driver.submit(b, seq).unwrap();
+                    driver.wait(c, b, seq);
+                    // A second wait for the same queue: the later one counts.
+                    driver.wait(c, a, seq);
+                    driver.read(c, seq, 0, place(256), &rows, HostBuffer::zeroed(256).unwrap()).unwrap();
+                    driver.submit(c, seq).unwrap();
+                }
+            }
+            assert!(driver.drain(&Deadline::after(Duration::from_secs(20))));
+            let mut outcome = Outcome::default();
+            assert_eq!(driver.poll(&mut streams[2], &mut outcome), Ok(30));
+            assert_eq!(outcome.read.len(), 30);
+            for (seq, _, bytes) in &outcome.read {
+                assert!(bytes.as_slice().iter().all(|byte| *byte == *seq as u8), "read {seq}");
+            }
+            streams.into_iter().for_each(|stream| driver.close_stream(stream));
+        });
+    }
+
+    #[test]
+    fn a_semaphore_lives_as_long_as_a_batch_waits_for_it() {
+        with_queues(2, |driver| {
+            let page = driver.allocate(4096).unwrap();
+            let place = Place { page: &page, offset: 0, size: 4096 };
+            let (mut a, mut b) = (driver.open_stream().unwrap(), driver.open_stream().unwrap());
+            // SAFETY: the test waits before the page is freed.
+            unsafe { driver.fill(&mut a, 1, place, Pattern::new(&[1]).unwrap()) }.unwrap();
+            driver.submit(&mut a, 1).unwrap();
+            driver.wait(&mut b, &mut a, 1);
+            driver.submit(&mut b, 1).unwrap();
+            assert!(driver.drain(&Deadline::after(Duration::from_secs(20))));
+            driver.close_stream(a);
+            assert_eq!(driver.poll(&mut b, &mut Outcome::default()), Ok(1));
+            driver.close_stream(b);
+        });
+    }
+}

@@ -7,9 +7,11 @@ use crate::validation::validation_messages;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use ash::vk;
 use std::eprintln;
 use trunnion_runtime_core::backend::Backend;
 use trunnion_runtime_core::error::{Error, Result};
+use trunnion_vulkan_shim::{Plan, Shim};
 
 /// Names the backends that must be there.
 const REQUIRE: &str = "TRUNNION_REQUIRE";
@@ -26,7 +28,23 @@ pub(crate) fn each_changed(options: &VulkanOptions, change: impl Fn(&mut Device)
         eprintln!("on {}", device.properties.info.adapter);
         test(&device);
     }
-    assert_eq!(validation_messages(), [String::new(); 0]);
+    assert_eq!(validation_messages(), [""; 0]);
+}
+
+/// Runs a test on each device as a shim shows it. Nothing that was made may be left, and nothing wrong may have been done.
+pub(crate) fn each_shown(plan: impl Fn() -> Plan, options: &VulkanOptions, test: impl Fn(&Arc<Device>, &Shim)) {
+    for real in open(options) {
+        let adapter = real.properties.info.adapter.clone();
+        let named = move |said: &vk::PhysicalDeviceProperties| {
+            said.device_name_as_c_str().is_ok_and(|name| name.to_string_lossy() == adapter)
+        };
+        let Ok(shim) = Shim::new(plan().devices(named)) else { return };
+        // SAFETY: the shim hands on to the system's loader what it does not change, and lives longer than the backend.
+        let backend = unsafe { VulkanBackend::with_entry(shim.entry(), options.clone()) };
+        test(&backend.device(0, options).unwrap(), &shim);
+        drop(backend);
+        assert_eq!((shim.alive(), shim.complaints()), (Vec::new(), Vec::new()));
+    }
 }
 
 fn open(options: &VulkanOptions) -> Vec<Arc<Device>> {

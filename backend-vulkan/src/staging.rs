@@ -8,7 +8,6 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::Arc;
 use ash::vk;
-use core::ops::Range;
 use core::ptr::NonNull;
 use core::slice;
 use std::sync::{Mutex, PoisonError};
@@ -74,7 +73,7 @@ impl StagingBlock {
     }
 
     /// Its first byte, for the host.
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    fn start(&self) -> NonNull<u8> {
         self.start
     }
 
@@ -100,22 +99,6 @@ impl StagingBlock {
     pub(crate) unsafe fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.allocation.read(offset, into) }
-    }
-
-    /// Hands what the host wrote through [`start`](Self::start) to the device. Nothing where the memory is coherent.
-    ///
-    /// # Errors
-    /// What the driver answers.
-    pub(crate) fn flush(&self, bytes: Range<u64>) -> Result<()> {
-        self.allocation.flush(bytes)
-    }
-
-    /// Hands what the device wrote to whoever reads through [`start`](Self::start). Nothing where the memory is coherent.
-    ///
-    /// # Errors
-    /// What the driver answers.
-    pub(crate) fn invalidate(&self, bytes: Range<u64>) -> Result<()> {
-        self.allocation.invalidate(bytes)
     }
 }
 
@@ -196,6 +179,7 @@ mod tests {
     use crate::options::VulkanOptions;
     use crate::rig;
     use alloc::vec;
+    use core::ops::Range;
 
     #[test]
     fn blocks_are_mapped_whichever_way_they_go() {
@@ -229,8 +213,6 @@ mod tests {
                     block.read(326, &mut found).unwrap();
                 }
                 assert_eq!(found, [5; 7]);
-                block.flush(0..0).unwrap();
-                block.invalidate(300..333).unwrap();
             },
         );
     }

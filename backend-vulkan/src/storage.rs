@@ -308,6 +308,8 @@ mod tests {
     use crate::rig;
     use alloc::vec;
     use alloc::vec::Vec;
+    use trunnion_vulkan_shim::Plan;
+    use vk::MemoryPropertyFlags as MemoryFlags;
 
     fn pattern(size: usize) -> Vec<u8> {
         (0..size).map(|at| (at * 7 + 3) as u8).collect()
@@ -359,6 +361,88 @@ mod tests {
                 }
             },
         );
+    }
+
+    #[test]
+    fn bytes_reach_memory_that_is_not_coherent_only_by_flushes_and_come_back_by_invalidations() {
+        let flags = MemoryFlags::DEVICE_LOCAL | MemoryFlags::HOST_VISIBLE | MemoryFlags::HOST_CACHED;
+        let staging = MemoryFlags::HOST_VISIBLE | MemoryFlags::HOST_COHERENT;
+        let plan = || Plan::new().memory_types([(flags, 0), (staging, 0)]);
+        rig::each_shown(plan, &VulkanOptions::default(), |device, shim| {
+            assert_eq!(
+                (device.memory.page.index, device.memory.page.coherent, device.memory.host_visible),
+                (0, false, true)
+            );
+            round_trips(&VulkanPage::allocate(device, 4096).unwrap());
+            assert!(shim.calls("vkFlushMappedMemoryRanges") >= 1 && shim.calls("vkInvalidateMappedMemoryRanges") >= 6);
+        });
+    }
+
+    #[test]
+    fn a_device_with_memory_of_its_own_has_pages_there_that_the_host_does_not_reach() {
+        let own = (MemoryFlags::DEVICE_LOCAL, 0);
+        let host = (MemoryFlags::HOST_VISIBLE | MemoryFlags::HOST_COHERENT, 1);
+        let cached = (MemoryFlags::HOST_VISIBLE | MemoryFlags::HOST_COHERENT | MemoryFlags::HOST_CACHED, 1);
+        let plan = move || {
+            let heaps = [(64 << 20, vk::MemoryHeapFlags::DEVICE_LOCAL), (128 << 20, vk::MemoryHeapFlags::empty())];
+            let discrete =
+                |said: &mut vk::PhysicalDeviceProperties| said.device_type = vk::PhysicalDeviceType::DISCRETE_GPU;
+            Plan::new().memory_types([host, own, cached]).heaps(heaps).properties(discrete)
+        };
+        rig::each_shown(plan, &VulkanOptions::default(), |device, _| {
+            let memory = &device.memory;
+            assert_eq!(
+                [memory.page, memory.upload, memory.download, memory.pinned].map(|kind| kind.index),
+                [1, 0, 2, 2]
+            );
+            assert!(!device.properties.features.host_visible);
+            assert_eq!(
+                (device.properties.limits.memory, device.properties.limits.max_allocation),
+                (64 << 20, 64 << 20)
+            );
+            let page = VulkanPage::allocate(device, 64 << 20).unwrap();
+            assert!(page.mapped().is_none());
+            assert!(VulkanPage::allocate(device, 256).unwrap_err().out_of_memory);
+        });
+    }
+
+    #[test]
+    fn whatever_step_of_an_allocation_fails_leaves_nothing_behind() {
+        let out_of_memory = vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+        let steps = ["vkCreateBuffer", "vkAllocateMemory", "vkBindBufferMemory", "vkMapMemory"];
+        for (code, giving_back_helps) in [(out_of_memory, true), (vk::Result::ERROR_UNKNOWN, false)] {
+            rig::each_shown(Plan::new, &VulkanOptions::default(), |device, shim| {
+                for step in steps.iter().filter(|step| **step != "vkMapMemory" || device.memory.host_visible) {
+                    shim.fail(step, 1, code);
+                    let refusal = VulkanPage::allocate(device, 4096).unwrap_err();
+                    assert_eq!(refusal.out_of_memory, giving_back_helps, "{refusal:?}");
+                    let named = format!("{step}, 4096 bytes: {code} ({})", code.as_raw());
+                    assert_eq!(refusal.message, named);
+                    assert_eq!((device.allocations(), device.memory_report().free), (0, device.memory_report().total));
+                }
+                assert_eq!(shim.fired().len(), if device.memory.host_visible { 4 } else { 3 });
+                let before = shim.alive().len();
+                drop(VulkanPage::allocate(device, 4096).unwrap());
+                assert_eq!(shim.alive().len(), before);
+            });
+        }
+    }
+
+    #[test]
+    fn a_flush_that_fails_is_an_error_of_the_write() {
+        let flags = MemoryFlags::DEVICE_LOCAL | MemoryFlags::HOST_VISIBLE | MemoryFlags::HOST_CACHED;
+        let plan =
+            || Plan::new().memory_types([(flags, 0), (MemoryFlags::HOST_VISIBLE | MemoryFlags::HOST_COHERENT, 0)]);
+        rig::each_shown(plan, &VulkanOptions::default(), |device, shim| {
+            let page = VulkanPage::allocate(device, 4096).unwrap();
+            shim.fail("vkFlushMappedMemoryRanges", 1, vk::Result::ERROR_UNKNOWN);
+            // SAFETY: the page is this test's alone.
+            let error = unsafe { page.allocation().write(5, &[1, 2, 3]) }.unwrap_err();
+            assert!(
+                matches!(&error, Error::Driver { call, code: -13, .. } if call == "vkFlushMappedMemoryRanges"),
+                "{error}"
+            );
+        });
     }
 
     #[test]

@@ -49,7 +49,7 @@ const USES: A = A::from_raw(
 );
 
 /// Batches kept to be filled again.
-const SPARE: usize = 4;
+const SPARE: usize = 32;
 
 /// What the streams of a driver share, take from and give back to.
 pub(crate) struct Supplies {

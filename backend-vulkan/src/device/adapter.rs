@@ -1,5 +1,6 @@
 //! Physical devices: everything one says about itself, asked once, and the reasons for which it cannot be used.
 
+use super::features::Enabled;
 use crate::instance::{Instance, NEEDED, unavailable, version};
 use alloc::borrow::ToOwned;
 use alloc::ffi::CString;
@@ -36,15 +37,6 @@ pub(crate) struct Adapter {
     pub(crate) features: Enabled,
     pub(crate) family: Family,
     extensions: Vec<CString>,
-}
-
-/// The features of a device that kernels or this crate make use of: those it has, all of which are enabled.
-#[derive(Clone, Copy)]
-pub(crate) struct Enabled {
-    pub(crate) core: vk::PhysicalDeviceFeatures,
-    pub(crate) of_1_1: vk::PhysicalDeviceVulkan11Features<'static>,
-    pub(crate) of_1_2: vk::PhysicalDeviceVulkan12Features<'static>,
-    pub(crate) of_1_3: vk::PhysicalDeviceVulkan13Features<'static>,
 }
 
 /// The queues that are used.
@@ -115,7 +107,8 @@ impl Adapter {
         // SAFETY: as above.
         let families = unsafe { instance.raw.get_physical_device_queue_family_properties(physical) };
         let family = Family::choose(&families).ok_or_else(|| refuse("has no queue that computes".to_string()))?;
-        let features = Enabled::ask(instance, physical, api);
+        let atomic_float = extensions.iter().any(|known| known.as_c_str() == ext::shader_atomic_float::NAME);
+        let features = Enabled::ask(instance, physical, api, atomic_float);
         if features.of_1_2.timeline_semaphore == vk::FALSE {
             return Err(refuse("has no timeline semaphores".to_string()));
         }
@@ -224,61 +217,6 @@ impl Adapter {
             .saturating_mul(amd.shader_arrays_per_engine_count)
             .saturating_mul(amd.compute_units_per_shader_array);
         self.units = [sm.shader_sm_count, amd, arm.shader_core_count].into_iter().find(|units| *units > 0);
-    }
-}
-
-impl Enabled {
-    fn ask(instance: &Instance, physical: vk::PhysicalDevice, api: u32) -> Self {
-        let mut of_1_1 = vk::PhysicalDeviceVulkan11Features::default();
-        let mut of_1_2 = vk::PhysicalDeviceVulkan12Features::default();
-        let mut of_1_3 = vk::PhysicalDeviceVulkan13Features::default();
-        let mut all = vk::PhysicalDeviceFeatures2::default().push_next(&mut of_1_1).push_next(&mut of_1_2);
-        if api >= vk::API_VERSION_1_3 {
-            all = all.push_next(&mut of_1_3);
-        }
-        // SAFETY: the device is of this instance, and the chain holds structures it knows, each once.
-        unsafe { instance.raw.get_physical_device_features2(physical, &mut all) };
-        let core = all.features;
-        Self {
-            core: vk::PhysicalDeviceFeatures {
-                robust_buffer_access: core.robust_buffer_access,
-                shader_float64: core.shader_float64,
-                shader_int64: core.shader_int64,
-                shader_int16: core.shader_int16,
-                ..Default::default()
-            },
-            of_1_1: vk::PhysicalDeviceVulkan11Features {
-                storage_buffer16_bit_access: of_1_1.storage_buffer16_bit_access,
-                uniform_and_storage_buffer16_bit_access: of_1_1.uniform_and_storage_buffer16_bit_access,
-                variable_pointers_storage_buffer: of_1_1.variable_pointers_storage_buffer,
-                variable_pointers: of_1_1.variable_pointers,
-                ..Default::default()
-            },
-            of_1_2: vk::PhysicalDeviceVulkan12Features {
-                timeline_semaphore: of_1_2.timeline_semaphore,
-                shader_float16: of_1_2.shader_float16,
-                shader_int8: of_1_2.shader_int8,
-                storage_buffer8_bit_access: of_1_2.storage_buffer8_bit_access,
-                uniform_and_storage_buffer8_bit_access: of_1_2.uniform_and_storage_buffer8_bit_access,
-                shader_buffer_int64_atomics: of_1_2.shader_buffer_int64_atomics,
-                shader_shared_int64_atomics: of_1_2.shader_shared_int64_atomics,
-                shader_subgroup_extended_types: of_1_2.shader_subgroup_extended_types,
-                scalar_block_layout: of_1_2.scalar_block_layout,
-                uniform_buffer_standard_layout: of_1_2.uniform_buffer_standard_layout,
-                vulkan_memory_model: of_1_2.vulkan_memory_model,
-                vulkan_memory_model_device_scope: of_1_2.vulkan_memory_model_device_scope,
-                host_query_reset: of_1_2.host_query_reset,
-                ..Default::default()
-            },
-            of_1_3: vk::PhysicalDeviceVulkan13Features {
-                subgroup_size_control: of_1_3.subgroup_size_control,
-                compute_full_subgroups: of_1_3.compute_full_subgroups,
-                shader_integer_dot_product: of_1_3.shader_integer_dot_product,
-                shader_zero_initialize_workgroup_memory: of_1_3.shader_zero_initialize_workgroup_memory,
-                maintenance4: of_1_3.maintenance4,
-                ..Default::default()
-            },
-        }
     }
 }
 

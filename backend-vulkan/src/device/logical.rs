@@ -21,7 +21,7 @@ use trunnion_runtime_core::properties::DeviceProperties;
 
 /// What is called of a device. The bindings put a function that ends the process in the place of one that is missing, so the table is
 /// looked through when the device is opened.
-const FUNCTIONS: [&CStr; 48] = [
+const FUNCTIONS: [&CStr; 46] = [
     c"vkDestroyDevice",
     c"vkAllocateCommandBuffers",
     c"vkAllocateDescriptorSets",
@@ -36,7 +36,6 @@ const FUNCTIONS: [&CStr; 48] = [
     c"vkCmdFillBuffer",
     c"vkCmdPipelineBarrier",
     c"vkCmdPushConstants",
-    c"vkCmdUpdateBuffer",
     c"vkCreateBuffer",
     c"vkCreateCommandPool",
     c"vkCreateComputePipelines",
@@ -66,7 +65,6 @@ const FUNCTIONS: [&CStr; 48] = [
     c"vkInvalidateMappedMemoryRanges",
     c"vkMapMemory",
     c"vkQueueSubmit",
-    c"vkResetCommandBuffer",
     c"vkResetDescriptorPool",
     c"vkUpdateDescriptorSets",
     c"vkWaitSemaphores",
@@ -89,12 +87,8 @@ pub(crate) struct Device {
     pub(crate) memory: MemoryTypes,
     /// What the device itself says, which the options don't lower.
     pub(crate) limits: vk::PhysicalDeviceLimits,
-    /// The most bytes of one buffer.
-    pub(crate) max_buffer: u64,
     /// What the driver's stored code is recognised by.
     pub(crate) core: vk::PhysicalDeviceProperties,
-    /// The API's version the device is used with.
-    pub(crate) api: u32,
     pub(crate) properties: DeviceProperties,
     /// What WGSL code may use.
     pub(crate) wgsl: Capabilities,
@@ -153,9 +147,7 @@ impl Device {
             queues,
             memory,
             limits: adapter.core.limits,
-            max_buffer: adapter.max_buffer.min(adapter.max_allocation),
             core: adapter.core,
-            api: adapter.api,
             properties: adapter.properties(index, &memory, options),
             wgsl: adapter.wgsl(),
             zeroes_shared: adapter.features.of_1_3.shader_zero_initialize_workgroup_memory == vk::TRUE,
@@ -284,12 +276,16 @@ impl<'a> Raw<'a> {
         let extensions: Vec<_> = adapter.enabled_extensions().iter().map(|name| name.as_ptr()).collect();
         let features = &adapter.features;
         let (mut of_1_1, mut of_1_2, mut of_1_3) = (features.of_1_1, features.of_1_2, features.of_1_3);
+        let mut atomic_float = features.atomic_float;
         let mut all = vk::PhysicalDeviceFeatures2::default()
             .features(features.core)
             .push_next(&mut of_1_1)
             .push_next(&mut of_1_2);
         if adapter.api >= vk::API_VERSION_1_3 {
             all = all.push_next(&mut of_1_3);
+        }
+        if adapter.has(ext::shader_atomic_float::NAME) {
+            all = all.push_next(&mut atomic_float);
         }
         let info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
@@ -345,6 +341,7 @@ mod tests {
     use crate::rig;
     use crate::storage::VulkanPage;
     use trunnion_runtime_core::backend::Backend;
+    use trunnion_runtime_core::elem::ElemType;
 
     /// Kibibytes in memory, and threads.
     #[cfg(target_os = "linux")]
@@ -391,6 +388,35 @@ mod tests {
             drop((other, backend.enumerate()));
             // Its page keeps a device that nobody else holds.
             assert_eq!(pages[1].allocation().device().allocations(), 1);
+        });
+    }
+
+    #[test]
+    fn what_kernels_may_use_is_what_the_device_has() {
+        rig::each(&VulkanOptions::default(), |device| {
+            let (properties, wgsl) = (&device.properties, device.wgsl);
+            let elem = |elem| properties.features.elems.contains(&elem);
+            let known = [ElemType::F32, ElemType::I32, ElemType::U32];
+            assert!(known.into_iter().all(elem) && !elem(ElemType::BF16) && !elem(ElemType::U8));
+            assert_eq!(
+                (wgsl.float64, wgsl.int64, wgsl.float16),
+                (elem(ElemType::F64), elem(ElemType::I64), elem(ElemType::F16))
+            );
+            assert_eq!(elem(ElemType::I64), elem(ElemType::U64));
+            // What is known of the two drivers these tests are run on.
+            if properties.info.adapter.starts_with("llvmpipe") {
+                assert!(
+                    wgsl.float64
+                        && wgsl.int64
+                        && wgsl.float16
+                        && wgsl.float32_atomics
+                        && wgsl.subgroup_operations & 1 == 1
+                );
+            }
+            if properties.info.adapter.starts_with("SwiftShader") {
+                assert!(!wgsl.float64 && !wgsl.int64 && !wgsl.float16 && !wgsl.float32_atomics);
+                assert_eq!((properties.target.subgroup_min, properties.target.subgroup_max), (4, 4));
+            }
         });
     }
 

@@ -1,6 +1,7 @@
 //! A device: what an adapter says, whether it can be used, what it is to the runtime, and the logical device that is driven.
 
 mod adapter;
+mod features;
 mod logical;
 mod properties;
 
