@@ -28,6 +28,9 @@ impl fmt::Display for Failure {
 pub(crate) struct Calls {
     counts: BTreeMap<&'static str, u32>,
     planned: Vec<Failure>,
+    /// How much memory of each type was allocated, and which allocation of a type fails.
+    allocations: BTreeMap<u32, u32>,
+    planned_allocations: Vec<(u32, Failure)>,
     fired: Vec<Failure>,
 }
 
@@ -51,6 +54,24 @@ impl Calls {
     pub(crate) fn plan(&mut self, function: &str, nth: u32, code: vk::Result) {
         let nth = self.of(function) + nth;
         self.planned.push(Failure { function: function.into(), nth, code });
+    }
+
+    /// Counts an allocation of a memory type, and says what it answers instead of allocating.
+    pub(crate) fn count_allocation(&mut self, memory_type: u32) -> Option<vk::Result> {
+        let count = self.allocations.entry(memory_type).or_insert(0);
+        *count += 1;
+        let is_due = |(of, failure): &(u32, Failure)| *of == memory_type && failure.nth == *count;
+        let due = self.planned_allocations.iter().position(is_due)?;
+        let (_, failure) = self.planned_allocations.remove(due);
+        let code = failure.code;
+        self.fired.push(failure);
+        Some(code)
+    }
+
+    /// The `nth` allocation of a memory type from now on fails.
+    pub(crate) fn plan_allocation(&mut self, memory_type: u32, nth: u32, code: vk::Result) {
+        let nth = self.allocations.get(&memory_type).copied().unwrap_or(0) + nth;
+        self.planned_allocations.push((memory_type, Failure { function: "vkAllocateMemory".into(), nth, code }));
     }
 
     pub(crate) fn of(&self, function: &str) -> u32 {

@@ -21,6 +21,7 @@ type Delay = Box<dyn Fn(u32, u64) -> Duration + Send + Sync>;
 #[derive(Default)]
 pub struct Plan {
     pub(crate) failures: Vec<Failure>,
+    pub(crate) pipelines: Vec<(String, vk::Result)>,
     pub(crate) hidden_extensions: Vec<String>,
     pub(crate) hidden_layers: Vec<String>,
     pub(crate) missing: Vec<String>,
@@ -49,6 +50,13 @@ impl Plan {
     /// that time. After [`ERROR_DEVICE_LOST`](vk::Result::ERROR_DEVICE_LOST) every later call on that device that can say so does.
     pub fn fail(mut self, function: &str, nth: u32, code: vk::Result) -> Self {
         self.failures.push(Failure { function: function.to_owned(), nth, code });
+        self
+    }
+
+    /// Every creation of a compute pipeline whose entry point is called `entry_point` answers `code`, as a driver does that cannot
+    /// compile it. Other pipelines that the same call was to make are not made either.
+    pub fn fail_pipeline(mut self, entry_point: &str, code: vk::Result) -> Self {
+        self.pipelines.push((entry_point.to_owned(), code));
         self
     }
 
@@ -195,6 +203,11 @@ impl Plan {
         self.hidden_layers.iter().any(|hidden| hidden == layer)
     }
 
+    /// What the creation of a pipeline with this entry point answers instead.
+    pub(crate) fn pipeline(&self, entry_point: &str) -> Option<vk::Result> {
+        self.pipelines.iter().find(|(name, _)| name == entry_point).map(|(_, code)| *code)
+    }
+
     pub(crate) fn lacks(&self, function: &str) -> bool {
         self.missing.iter().any(|missing| missing == function)
     }
@@ -204,6 +217,7 @@ impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plan")
             .field("failures", &self.failures)
+            .field("pipelines", &self.pipelines)
             .field("hidden_extensions", &self.hidden_extensions)
             .field("hidden_layers", &self.hidden_layers)
             .field("missing", &self.missing)

@@ -74,6 +74,12 @@ impl Shim {
         locked(&self.state.calls).plan(function, nth, code);
     }
 
+    /// The `nth` allocation of memory of a type from now on, counted from 1, answers `code`: so that what a program allocates for
+    /// one purpose can be refused whatever else it allocates. The type is one that the plan's devices have.
+    pub fn fail_allocation(&self, memory_type: u32, nth: u32, code: vk::Result) {
+        locked(&self.state.calls).plan_allocation(memory_type, nth, code);
+    }
+
     /// The planned failures that happened, in their order.
     pub fn fired(&self) -> Vec<Failure> {
         locked(&self.state.calls).fired()

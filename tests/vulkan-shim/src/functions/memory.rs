@@ -58,6 +58,9 @@ unsafe extern "system" fn allocate_memory(
             device.state.complain(format!("{CALL} of memory type {said}, which there is not"));
             return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
         };
+        if let Some(code) = locked(&device.state.calls).count_allocation(said) {
+            return code;
+        }
         if let Err(code) = room(&device, said, changed.allocation_size) {
             return code;
         }

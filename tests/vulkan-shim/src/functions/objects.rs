@@ -1,6 +1,6 @@
 //! Objects that are created and destroyed one by one, and pipelines.
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
 
 use alloc::format;
 use ash::vk::{self, Handle};
@@ -199,6 +199,14 @@ unsafe extern "system" fn create_compute_pipelines(
                 return code;
             }
         };
+        let refused = array(infos, count).iter().find_map(|info| {
+            let name = CStr::from_ptr(info.stage.p_name).to_str().ok()?;
+            device.state.plan.pipeline(name)
+        });
+        if let Some(code) = refused {
+            (0..count as usize).for_each(|index| out.add(index).write(vk::Pipeline::null()));
+            return code;
+        }
         let functions = device.raw.fp_v1_0();
         let code = (functions.create_compute_pipelines)(device.handle(), cache, count, infos, allocator, out);
         // Where one failed, the others may be there.
