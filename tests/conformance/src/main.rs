@@ -1,6 +1,6 @@
 //! Runs the conformance suite on the backends that are built in.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 extern crate alloc;
 

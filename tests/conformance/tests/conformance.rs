@@ -1,6 +1,6 @@
 //! The suite as `cargo test` runs it: on every backend that is built in.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 extern crate alloc;
 
