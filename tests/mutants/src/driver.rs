@@ -366,7 +366,18 @@ unsafe impl Driver for MutantDriver {
     }
 
     fn import(&mut self, foreign: &Foreign) -> Result<Imported<HostPage>> {
-        self.host.import(foreign)
+        let mut imported = self.host.import(foreign)?;
+        match self.fault {
+            Fault::ImportCopied => {
+                let size = imported.page.size().next_multiple_of(self.host.page_alignment());
+                let refused =
+                    |refusal: DriverRefusal| Error::Driver { call: "import".into(), code: 0, message: refusal.message };
+                imported.page = self.host.allocate(size).map_err(refused)?;
+            }
+            Fault::ImportKept => core::mem::forget(imported.page.clone()),
+            _ => {}
+        }
+        Ok(imported)
     }
 
     fn drain(&mut self, deadline: &Deadline) -> bool {
