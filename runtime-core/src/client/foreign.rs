@@ -16,8 +16,8 @@ use core::any::{Any, TypeId, type_name};
 
 impl Client {
     /// Memory of somebody else as a handle of this device, without a copy. Which types of memory a device takes is said by its backend's
-    /// documentation; what keeps the memory there is dropped when the last handle is gone and everything issued on the memory is done, on
-    /// a thread that does not have the device. So it is where this call is refused.
+    /// documentation; what keeps the memory there is dropped as soon as the last handle is gone and everything issued on the memory is done, on
+    /// a thread that does not have the device, or where this call is refused. A device without a thread gets to it when it is called next.
     ///
     /// The memory counts for no pool, no budget and no client's limit; a report has it in a line of its own. What somebody else does with
     /// it meanwhile is not ordered against the device's work: points do that, of [`import_event`](Self::import_event) and
@@ -36,7 +36,7 @@ impl Client {
     pub fn import<M: ForeignMemory>(&self, memory: M) -> Result<Handle> {
         let size = memory.size();
         let foreign = Foreign::new(memory);
-        let handle = self.service.shared.handles.create(size);
+        let handle = self.service.shared.handles.create_urgent(size);
         let handle = handle.ok_or(Error::Busy { what: "every handle this process can have is in use".into() })?;
         if size > 0 {
             let memory = handle.clone();

@@ -23,6 +23,7 @@ tests! {
     M13 what_is_copied_into_imported_memory_is_there_for_its_owner;
     M13 work_on_imported_memory_is_ordered_and_fails_like_any_other;
     M13 imported_memory_is_let_go_of_once_and_only_when_its_work_is_done;
+    M13 imported_memory_is_let_go_of_although_nobody_calls_the_device;
     M13 its_owner_may_use_the_device_when_it_is_let_go_of;
     M13 an_owner_that_panics_disturbs_nobody;
     M13 the_same_memory_can_be_imported_again;
@@ -176,6 +177,20 @@ fn imported_memory_is_let_go_of_once_and_only_when_its_work_is_done(cx: &Context
     ensure!(client.is_done(written)?, "what was read before is not done");
     let_go_of(&client, &drops)?;
     ensure_eq!(memory.read(PAGE), [8; PAGE]);
+    Ok(())
+}
+
+fn imported_memory_is_let_go_of_although_nobody_calls_the_device(cx: &Context) -> Outcome {
+    let client = cx.open(&Variant { delay: Some(Duration::from_millis(2)), ..Variant::plain() })?;
+    for is_idle in [true, false] {
+        let (handle, drops) = import(cx, &client, &Outside::new(PAGE), PAGE)?;
+        client.fill(&handle, &[1])?;
+        if is_idle {
+            client.sync()?.wait()?;
+        }
+        drop(handle);
+        eventually("the end of imported memory", || Ok(drops.load(Ordering::Relaxed) > 0))?;
+    }
     Ok(())
 }
 
