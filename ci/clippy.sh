@@ -40,6 +40,8 @@ matrix=(
     '-p trunnion-backend-host --all-targets'
     '-p trunnion-backend-host --no-default-features'
 
+    '-p trunnion-backend-vulkan --all-targets'
+
     '-p trunnion --all-targets'
     '-p trunnion --no-default-features'
     '-p trunnion --no-default-features --features host'

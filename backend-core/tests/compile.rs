@@ -8,7 +8,7 @@ use mock::{Fate, Rig, out, rig, rig_with};
 use trunnion_backend_core::ServerSettings;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::id::StreamId;
-use trunnion_runtime_core::kernel::KernelHandle;
+use trunnion_runtime_core::kernel::{KernelHandle, Source, SourceKernel};
 use trunnion_runtime_core::server::{Bounds, Server};
 
 fn kernels(rig: &mut Rig, names: &[&str]) -> Vec<(KernelHandle, Bounds)> {
@@ -91,6 +91,20 @@ fn code_kept_on_disk_is_offered_to_each_of_a_batch() {
         assert_eq!(all(&mut rig, &list), vec![Ok(()); 3]);
         let statistics = rig.server.compile_statistics();
         assert_eq!((statistics.compiled, statistics.from_disk), expected, "run {run}");
+    }
+}
+
+#[test]
+fn kernels_that_differ_in_a_constant_have_code_of_their_own_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = |value| SourceKernel::new("a", out()).source(Source::wgsl("a")).constant("scale", value);
+    for (value, expected) in [(1.0, (1, 0)), (2.0, (1, 0)), (1.0, (0, 1))] {
+        let settings = ServerSettings { kernel_cache: Some(folder.path().display().to_string()), ..Default::default() };
+        let mut rig = rig_with(settings);
+        let list = [(rig.prepared(kernel(value)), Bounds::Checked)];
+        assert_eq!(all(&mut rig, &list), [Ok(())]);
+        let statistics = rig.server.compile_statistics();
+        assert_eq!((statistics.compiled, statistics.from_disk), expected, "scale {value}");
     }
 }
 

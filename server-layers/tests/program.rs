@@ -69,7 +69,8 @@ impl Random {
             _ => (SourceForm::Cubin, Some(Arc::from([]))),
         };
         let workgroup = [self.below(65) as u32, 1, 2];
-        KernelInfo { name: self.text(), workgroup, interface, form, source }
+        let constants = (0..self.below(3)).map(|_| (self.text(), self.below(999) as f64 / -7e-30)).collect();
+        KernelInfo { name: self.text(), workgroup, interface, constants, form, source }
     }
 
     fn view(&mut self, buffers: &[(u32, u64)]) -> View {

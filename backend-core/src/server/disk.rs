@@ -1,7 +1,7 @@
 //! The folder of compiled kernels.
 //!
-//! A file is named by the hash of everything its code depends on: source, name, interface, workgroup size, bounds, the compiler, the
-//! hardware. An edited source has another name, and never meets stale code. A file holds a header and the code; one that does not
+//! A file is named by the hash of everything its code depends on: source, name, interface, workgroup size, constants, bounds, the
+//! compiler, the hardware. An edited source has another name, and never meets stale code. A file holds a header and the code; one that does not
 //! fit its header is damaged, ignored and replaced. Files are written beside and renamed, so that nobody reads half of one.
 //!
 //! | bytes | |
@@ -91,7 +91,10 @@ impl Folder {
         let content = source.content()?;
         let mut hash = Fnv::new();
         (VERSION, kernel.name(), source.form(), content, kernel.interface()).hash(&mut hash);
-        (kernel.workgroup_size(), bounds, &self.compiler, &self.hardware).hash(&mut hash);
+        for (name, value) in kernel.constants() {
+            (name, value.to_bits()).hash(&mut hash);
+        }
+        (kernel.constants().len(), kernel.workgroup_size(), bounds, &self.compiler, &self.hardware).hash(&mut hash);
         Some(hash.0)
     }
 }

@@ -608,7 +608,10 @@ impl Rig {
     }
 
     pub fn kernel_of(&mut self, name: &str, source: &str, interface: Interface) -> KernelHandle {
-        let kernel = SourceKernel::new(name, interface).source(Source::wgsl(source));
+        self.prepared(SourceKernel::new(name, interface).source(Source::wgsl(source)))
+    }
+
+    pub fn prepared(&mut self, kernel: SourceKernel) -> KernelHandle {
         self.kernels += 1;
         KernelHandle::prepare(Arc::new(kernel), &properties(), &reader(), self.service).unwrap()(self.kernels - 1)
     }

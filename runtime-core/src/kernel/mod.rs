@@ -7,6 +7,7 @@ mod arguments;
 mod interface;
 mod launch_mode;
 mod launch_record;
+mod reader;
 mod source;
 mod table;
 mod workgroup;
@@ -15,6 +16,7 @@ pub use arguments::{Args, Arguments, INLINE_BUFFERS, MAX_PARAMETERS};
 pub use interface::{BufferInterface, HostUse, Interface};
 pub use launch_mode::LaunchMode;
 pub use launch_record::{LaunchRecord, LaunchedKernel};
+pub use reader::{DeclaredInterface, KernelReader, Reading};
 pub use source::{HostFunction, Source, SourceKernel};
 pub(crate) use table::KernelTable;
 pub use workgroup::{HostBindings, Workgroup};
@@ -28,6 +30,7 @@ use crate::properties::{DeviceProperties, Limits, Target};
 use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::any::Any;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::sync::atomic::Ordering;
@@ -98,14 +101,21 @@ pub trait Kernel: Send + Sync + 'static {
     /// What logs and errors call it; the entry point of a text or binary source.
     fn name(&self) -> &str;
 
-    /// What the cache of compiled code knows it by. Kernels that differ in source, interface or workgroup size MUST differ here.
+    /// What the cache of compiled code knows it by. Kernels that differ in source, interface, workgroup size or constants MUST differ here.
     fn id(&self) -> KernelId;
 
-    /// Invocations in a workgroup, by axis.
-    fn workgroup_size(&self) -> [u32; 3];
+    /// Invocations in a workgroup, by axis; `None` where the source says it.
+    fn workgroup_size(&self) -> Option<[u32; 3]>;
 
-    /// What it touches.
-    fn interface(&self) -> Interface;
+    /// What it touches; `None` where the source says it. A device that does not read the source refuses such a kernel.
+    fn interface(&self) -> Option<Interface>;
+
+    /// The values of constants that the source leaves open, by name or by the number it gives them. Each is finite, and none is named twice.
+    ///
+    /// Equivalent to: `override` declarations of WGSL, by name or `@id`; `VkSpecializationInfo`, by number.
+    fn constants(&self) -> Vec<(String, f64)> {
+        Vec::new()
+    }
 
     /// The best source it has for the device; `None` when it has none the device takes.
     fn source(&self, target: &Target<'_>) -> Option<Source>;
@@ -113,32 +123,6 @@ pub trait Kernel: Send + Sync + 'static {
     /// The forms it could give, for errors.
     fn forms(&self) -> Vec<SourceForm> {
         Vec::new()
-    }
-}
-
-/// Reads a kernel on the caller's thread, without the device: handed out by a server when it starts.
-pub trait KernelReader: Send + Sync {
-    /// The sources the device takes, best first.
-    fn takes(&self) -> &[SourceForm];
-
-    /// The interface of the kernel, taken from its source where that can be read, else as declared.
-    ///
-    /// # Errors
-    /// [`Error::Compile`] or [`Error::InvalidKernel`] where the source is wrong or contradicts what is declared.
-    fn read(&self, kernel: &dyn Kernel, source: &Source) -> Result<Interface>;
-}
-
-/// The reader of a device that takes sources it cannot look into: the declared interface counts.
-#[derive(Clone, Debug)]
-pub struct DeclaredInterface(pub Vec<SourceForm>);
-
-impl KernelReader for DeclaredInterface {
-    fn takes(&self) -> &[SourceForm] {
-        &self.0
-    }
-
-    fn read(&self, kernel: &dyn Kernel, _: &Source) -> Result<Interface> {
-        Ok(kernel.interface())
     }
 }
 
@@ -157,6 +141,8 @@ struct Prepared {
     /// Which buffers its workgroups replace whole, part by part: index and bytes of a part.
     covering: Vec<(usize, u64)>,
     workgroup: [u32; 3],
+    constants: Vec<(String, f64)>,
+    parsed: Option<Arc<dyn Any + Send + Sync>>,
     service: ServiceId,
     slot: Slot,
 }
@@ -206,6 +192,16 @@ impl KernelHandle {
         self.0.workgroup
     }
 
+    /// The values of constants that the source leaves open.
+    pub fn constants(&self) -> &[(String, f64)] {
+        &self.0.constants
+    }
+
+    /// What the device's [`KernelReader`] made of the source, in a type of its own.
+    pub fn parsed(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
+        self.0.parsed.as_ref()
+    }
+
     /// The server it was prepared for.
     #[inline]
     pub fn service(&self) -> ServiceId {
@@ -245,8 +241,13 @@ impl KernelHandle {
             let (backend, takes) = (properties.info.device.backend, reader.takes().to_vec());
             return Err(Error::NoSource { kernel: name, backend, has: kernel.forms(), takes });
         };
-        let interface = reader.read(&*kernel, &source)?;
-        let workgroup = kernel.workgroup_size();
+        let constants = kernel.constants();
+        check_constants(&name, &constants)?;
+        // What is declared is looked at first: a reader need not make sense of sizes that no device has.
+        if let Some(declared) = kernel.interface() {
+            check_resources(&name, kernel.workgroup_size().unwrap_or([1; 3]), &declared, &properties.limits)?;
+        }
+        let Reading { interface, workgroup, parsed } = reader.read(&*kernel, &source)?;
         check_resources(&name, workgroup, &interface, &properties.limits)?;
         let written = (0..interface.buffers.len()).filter(|i| interface.buffers[*i].access.writes()).collect();
         let part = |(index, buffer): (usize, &BufferInterface)| match (source.form(), buffer.access, buffer.host) {
@@ -264,6 +265,8 @@ impl KernelHandle {
                 written,
                 covering,
                 workgroup,
+                constants,
+                parsed,
                 service,
                 slot,
             }))
@@ -275,6 +278,20 @@ impl fmt::Debug for KernelHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KernelHandle(`{}`, slot {} of {})", self.name(), self.slot(), self.service())
     }
+}
+
+fn check_constants(name: &str, constants: &[(String, f64)]) -> Result<()> {
+    for (index, (constant, value)) in constants.iter().enumerate() {
+        let why = if !value.is_finite() {
+            alloc::format!("constant `{constant}` is {value}, which is not finite")
+        } else if constants[..index].iter().any(|(earlier, _)| earlier == constant) {
+            alloc::format!("constant `{constant}` is given twice")
+        } else {
+            continue;
+        };
+        return Err(Error::InvalidKernel { kernel: name.into(), why });
+    }
+    Ok(())
 }
 
 fn check_resources(name: &str, workgroup: [u32; 3], interface: &Interface, limits: &Limits) -> Result<()> {

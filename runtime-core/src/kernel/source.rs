@@ -139,23 +139,59 @@ impl fmt::Debug for Source {
 pub struct SourceKernel {
     name: String,
     id: KernelId,
-    workgroup: [u32; 3],
-    interface: Interface,
+    workgroup: Option<[u32; 3]>,
+    interface: Option<Interface>,
+    /// Ordered by name, so that the order in which they are given does not make another kernel.
+    constants: Vec<(String, f64)>,
     sources: Vec<Source>,
 }
 
 impl SourceKernel {
     /// A kernel without a source yet, with workgroups of one invocation.
     pub fn new(name: impl Into<String>, interface: Interface) -> Self {
-        let mut kernel =
-            Self { name: name.into(), id: KernelId::unique(), workgroup: [1; 3], interface, sources: Vec::new() };
+        Self::of(name.into(), Some(interface), Some([1; 3]), Vec::new())
+    }
+
+    /// A kernel in WGSL of which nothing is declared: interface and workgroup size are read from the text, where `name` is the entry
+    /// point. What a buffer is used for is taken from what the code does with it, so no buffer is [`Access::Overwrite`](crate::access::Access::Overwrite).
+    ///
+    /// ```
+    /// use trunnion_runtime_core::kernel::SourceKernel;
+    /// let double = SourceKernel::wgsl(
+    ///     "double",
+    ///     "@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+    ///      @compute @workgroup_size(64) fn double(@builtin(global_invocation_id) id: vec3u) {
+    ///          if id.x < arrayLength(&x) { x[id.x] *= 2.0; }
+    ///      }",
+    /// );
+    /// ```
+    pub fn wgsl(name: impl Into<String>, text: impl Into<Arc<str>>) -> Self {
+        Self::of(name.into(), None, None, alloc::vec![Source::wgsl(text)])
+    }
+
+    fn of(name: String, interface: Option<Interface>, workgroup: Option<[u32; 3]>, sources: Vec<Source>) -> Self {
+        let mut kernel = Self { name, id: KernelId::unique(), workgroup, interface, constants: Vec::new(), sources };
         kernel.identify();
         kernel
     }
 
-    /// Invocations in a workgroup, by axis.
+    /// Invocations in a workgroup, by axis. A source that says another size is refused.
     pub fn workgroup_size(mut self, size: [u32; 3]) -> Self {
-        self.workgroup = size;
+        self.workgroup = Some(size);
+        self.identify();
+        self
+    }
+
+    /// A value for a constant that the source leaves open; of two for the same one the later counts. It is named as the source names it,
+    /// or by the number the source gives it. A host function has none: it captures what it needs.
+    ///
+    /// Equivalent to: an `override` of WGSL, by its name or its `@id`; a specialisation constant of SPIR-V, by its number.
+    pub fn constant(mut self, name: impl Into<String>, value: f64) -> Self {
+        let name = name.into();
+        match self.constants.binary_search_by(|(known, _)| known.cmp(&name)) {
+            Ok(known) => self.constants[known].1 = value,
+            Err(place) => self.constants.insert(place, (name, value)),
+        }
         self.identify();
         self
     }
@@ -171,8 +207,9 @@ impl SourceKernel {
     /// Kernels of equal content are one; a function cannot be compared, so a kernel with one is only equal to its clones.
     fn identify(&mut self) {
         let contents: Option<Vec<_>> = self.sources.iter().map(|s| Some((s.form(), s.content()?))).collect();
+        let constants: Vec<_> = self.constants.iter().map(|(name, value)| (name, value.to_bits())).collect();
         self.id = match contents {
-            Some(contents) => KernelId::of(&(&self.name, self.workgroup, &self.interface, contents)),
+            Some(contents) => KernelId::of(&(&self.name, self.workgroup, &self.interface, constants, contents)),
             None => KernelId::unique(),
         };
     }
@@ -187,12 +224,16 @@ impl Kernel for SourceKernel {
         self.id
     }
 
-    fn workgroup_size(&self) -> [u32; 3] {
+    fn workgroup_size(&self) -> Option<[u32; 3]> {
         self.workgroup
     }
 
-    fn interface(&self) -> Interface {
+    fn interface(&self) -> Option<Interface> {
         self.interface.clone()
+    }
+
+    fn constants(&self) -> Vec<(String, f64)> {
+        self.constants.clone()
     }
 
     fn source(&self, target: &Target<'_>) -> Option<Source> {
@@ -201,5 +242,37 @@ impl Kernel for SourceKernel {
 
     fn forms(&self) -> Vec<SourceForm> {
         self.sources.iter().map(Source::form).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tells_kernels_apart_is_in_their_id() {
+        let plain = || SourceKernel::new("k", Interface::new()).source(Source::wgsl("text"));
+        let ids = [
+            plain().id(),
+            SourceKernel::wgsl("k", "text").id(),
+            plain().workgroup_size([2, 1, 1]).id(),
+            plain().constant("a", 1.0).id(),
+            plain().constant("a", 2.0).id(),
+            plain().constant("b", 1.0).id(),
+            SourceKernel::new("k", Interface::new().read()).source(Source::wgsl("text")).id(),
+            plain().source(Source::wgsl("other")).id(),
+        ];
+        for (index, id) in ids.iter().enumerate() {
+            assert!(!ids[..index].contains(id), "kernel {index}");
+        }
+        assert_eq!(plain().id(), plain().id());
+    }
+
+    #[test]
+    fn constants_are_the_same_in_any_order_and_the_later_of_two_counts() {
+        let one = SourceKernel::wgsl("k", "").constant("a", 1.0).constant("b", 2.0);
+        let other = SourceKernel::wgsl("k", "").constant("b", 7.0).constant("a", 1.0).constant("b", 2.0);
+        assert_eq!(one.id(), other.id());
+        assert_eq!(other.constants(), [("a".into(), 1.0), ("b".into(), 2.0)]);
     }
 }

@@ -155,8 +155,13 @@ mod tests {
     use crate::id::{BackendName, DeviceId};
     use crate::kernel::{DeclaredInterface, Interface, Source, SourceKernel};
     use crate::properties::{DeviceInfo, DeviceKind, Features, Limits, TargetProperties};
+    use alloc::string::ToString;
 
     fn prepare(table: &Arc<KernelTable>, kernel: SourceKernel) -> KernelHandle {
+        try_prepare(table, kernel).unwrap()
+    }
+
+    fn try_prepare(table: &Arc<KernelTable>, kernel: SourceKernel) -> Result<KernelHandle> {
         let device = DeviceId { backend: BackendName::new("test").unwrap(), index: 0 };
         let properties = DeviceProperties::new(
             DeviceInfo::new(device, DeviceKind::Other, "", "", ""),
@@ -165,7 +170,7 @@ mod tests {
             TargetProperties::new("", 16, 1),
         );
         let reader = DeclaredInterface(alloc::vec![SourceForm::Host, SourceForm::Wgsl]);
-        table.prepare(Arc::new(kernel), &properties, &reader, ServiceId::new()).unwrap()
+        table.prepare(Arc::new(kernel), &properties, &reader, ServiceId::new())
     }
 
     fn function() -> SourceKernel {
@@ -184,6 +189,21 @@ mod tests {
         assert_eq!(prepare(&table, function.clone()).slot(), slot);
         assert_ne!(prepare(&table, self::function()).slot(), slot);
         assert_ne!(prepare(&table, text("a")).slot(), prepare(&table, text("b")).slot());
+    }
+
+    #[test]
+    fn a_device_that_reads_no_source_refuses_a_kernel_that_declares_nothing() {
+        let error = try_prepare(&Arc::default(), SourceKernel::wgsl("k", "")).unwrap_err();
+        let why = "it declares no interface, and this device does not read one from its source";
+        assert_eq!(error, Error::InvalidKernel { kernel: "k".into(), why: why.into() });
+    }
+
+    #[test]
+    fn a_constant_that_is_not_finite_is_refused_and_others_are_the_handles() {
+        let table = Arc::new(KernelTable::default());
+        let error = try_prepare(&table, text("k").constant("scale", f64::INFINITY)).unwrap_err();
+        assert_eq!(error.to_string(), "kernel `k`: constant `scale` is inf, which is not finite");
+        assert_eq!(prepare(&table, text("k").constant("scale", 0.5)).constants(), [("scale".into(), 0.5)]);
     }
 
     #[test]

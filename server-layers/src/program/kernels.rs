@@ -23,6 +23,8 @@ pub struct KernelInfo {
     pub workgroup: [u32; 3],
     /// What it touches.
     pub interface: Interface,
+    /// The values of constants that its source leaves open, each finite.
+    pub constants: Vec<(String, f64)>,
     /// The form of the source it had where the program was recorded.
     pub form: SourceForm,
     /// That source, where it has content. SPIR-V words are little-endian.
@@ -41,6 +43,7 @@ impl KernelInfo {
             name: kernel.name().to_string(),
             workgroup: kernel.workgroup_size(),
             interface: kernel.interface().clone(),
+            constants: kernel.constants().to_vec(),
             form: source.form(),
             source: content,
         }
@@ -127,6 +130,8 @@ impl KernelTable {
 fn own(info: &KernelInfo) -> Option<Arc<dyn Kernel>> {
     let text = (info.form == SourceForm::Wgsl).then(|| info.text())??;
     let kernel = SourceKernel::new(info.name.as_str(), info.interface.clone()).workgroup_size(info.workgroup);
+    let constants = info.constants.iter();
+    let kernel = constants.fold(kernel, |kernel, (name, value)| kernel.constant(name.as_str(), *value));
     Some(Arc::new(kernel.source(Source::wgsl(text))))
 }
 

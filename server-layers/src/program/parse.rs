@@ -8,7 +8,7 @@ use super::step::{Call, Counts, LaunchCall, Program, Step, View};
 use super::text::MAX_NAME;
 use super::token::{self, Words, counts, hex, number, quoted, tagged, unknown};
 use super::{MAX_DIMENSIONS, MAX_LINE, MAX_VIEWS, VERSION};
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
@@ -155,14 +155,18 @@ impl Parser {
         if let Some(content) = content {
             self.uses_content(content, Place::Source(place))?;
         }
+        let mut constants = Vec::new();
         while let Some(word) = words.try_next() {
             match word {
+                _ if interface.buffers.is_empty() && !interface.in_place && word.starts_with("constant:") => {
+                    constants.push(read_constant(word)?);
+                }
                 "in-place" if interface.buffers.is_empty() && !interface.in_place => interface.in_place = true,
                 _ if interface.buffers.len() == MAX_VIEWS => return Err(Defect::TooManyViews),
                 _ => interface.buffers.push(read_buffer(word)?),
             }
         }
-        self.program.kernels.push(KernelInfo { name, workgroup, interface, form, source: None });
+        self.program.kernels.push(KernelInfo { name, workgroup, interface, constants, form, source: None });
         Ok(())
     }
 
@@ -455,6 +459,14 @@ fn read_rows(text: &str) -> Result<Rows> {
         outer.push((number("count of rows", count)?, number("distance of rows", stride)?));
     }
     Ok(Rows { row, outer })
+}
+
+/// A constant of a kernel: `constant:"scale"=0.5`.
+fn read_constant(word: &str) -> Result<(String, f64)> {
+    let wrong = || unknown("constant of a kernel", word, "a name and a finite number, as in `constant:\"scale\"=0.5`");
+    let (name, value) = word.strip_prefix("constant:").and_then(|rest| rest.rsplit_once('=')).ok_or_else(wrong)?;
+    let value: f64 = value.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(wrong)?;
+    Ok((quoted(name)?, value))
 }
 
 /// A buffer of a kernel: `readwrite/partition:256/0`.

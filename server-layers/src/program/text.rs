@@ -106,6 +106,11 @@ impl<K: Sink> Writer<K> {
             // A form that came after this version of the text is written as one that needs the table.
             write!(line, " {}", form_name(kernel.form).unwrap_or("host"))?;
             source.map_or(Ok(()), |number| write!(line, "=@{number}"))?;
+            for (name, value) in &kernel.constants {
+                line.push_str(" constant:");
+                push_quoted(line, name);
+                write!(line, "={value:?}")?;
+            }
             if interface.in_place {
                 line.push_str(" in-place");
             }

@@ -18,7 +18,7 @@ use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::{Error, Result, SourceForm};
 use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::{BackendName, StreamId};
-use trunnion_runtime_core::kernel::{Interface, Kernel, KernelReader, Source};
+use trunnion_runtime_core::kernel::{Kernel, KernelReader, Reading, Source};
 use trunnion_runtime_core::properties::DeviceInfo;
 use trunnion_runtime_core::server::Opened;
 use trunnion_runtime_core::timeline::Point;
@@ -137,8 +137,10 @@ impl KernelReader for InPlaceReader {
         self.0.takes()
     }
 
-    fn read(&self, kernel: &dyn Kernel, source: &Source) -> Result<Interface> {
-        Ok(Interface { in_place: true, ..self.0.read(kernel, source)? })
+    fn read(&self, kernel: &dyn Kernel, source: &Source) -> Result<Reading> {
+        let mut reading = self.0.read(kernel, source)?;
+        reading.interface.in_place = true;
+        Ok(reading)
     }
 }
 
