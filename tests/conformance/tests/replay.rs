@@ -1,6 +1,6 @@
 //! Programs that were kept: made small, replayed, compared; through the library where a server is broken, through the binary otherwise.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg(feature = "host")]
 
 extern crate alloc;
