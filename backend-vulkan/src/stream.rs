@@ -15,6 +15,7 @@
 use crate::blocks::{Arena, Blocks, Piece};
 use crate::descriptors::{Pools, SetPool};
 use crate::device::Device;
+use crate::exit::Inside;
 use crate::kernel::Pipeline;
 use crate::launch::Bound;
 use crate::loss::Loss;
@@ -77,6 +78,8 @@ pub struct VulkanStream {
     pub(crate) bound: Bound,
     reported: u64,
     barriers: u64,
+    // As long as it has not ended, the device may work for it.
+    _inside: Inside,
 }
 
 /// Operations that are submitted together, and what they use until they are finished.
@@ -167,6 +170,7 @@ impl VulkanStream {
             bound: Bound::default(),
             reported: 0,
             barriers: 0,
+            _inside: Inside::new(),
         })
     }
 

@@ -1,6 +1,7 @@
 //! The logical device that is driven: its functions, queues and memory types, shared by everything made from it.
 
 use super::adapter::Adapter;
+use crate::exit::Inside;
 use crate::failure::failed;
 use crate::instance::{Instance, unavailable};
 use crate::memory::MemoryTypes;
@@ -248,6 +249,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        let _inside = Inside::new();
         // SAFETY: whatever was made from the device holds it, so nothing is left of it, and whoever drove it has waited for its work.
         unsafe { self.raw.destroy_device(None) };
     }
