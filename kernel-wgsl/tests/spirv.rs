@@ -202,7 +202,9 @@ fn the_validator_of_the_specification_takes_every_kernel() {
         for bounds in [Bounds::Checked, Bounds::Unchecked] {
             for push_constants in [0, 256] {
                 for (version, environment) in [((1, 3), "vulkan1.1"), ((1, 5), "vulkan1.2"), ((1, 6), "vulkan1.3")] {
-                    let spirv = module.spirv(&SpirVOptions { bounds, push_constants, version }).unwrap();
+                    let spirv = module
+                        .spirv(&SpirVOptions { bounds, push_constants, zeroes_shared: version >= (1, 5), version })
+                        .unwrap();
                     let bytes: Vec<u8> = spirv.words.iter().flat_map(|word| word.to_le_bytes()).collect();
                     let mut child = Command::new("spirv-val")
                         .args(["--target-env", environment, "-"])
