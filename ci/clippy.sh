@@ -43,14 +43,20 @@ matrix=(
     '-p trunnion-backend-host --all-targets'
     '-p trunnion-backend-host --no-default-features'
 
+    '-p trunnion-backend-vulkan --all-targets'
+
     '-p trunnion --all-targets'
     '-p trunnion --no-default-features'
     '-p trunnion --no-default-features --features host'
+    '-p trunnion --no-default-features --features vulkan'
+    '-p trunnion --all-targets --features vulkan'
     '-p trunnion --all-targets --features serde'
 
     '-p trunnion-conformance --all-targets'
     '-p trunnion-conformance --no-default-features'
     '-p trunnion-conformance --no-default-features --features facade'
+    '-p trunnion-conformance --no-default-features --features vulkan'
+    '-p trunnion-conformance --all-targets --features vulkan'
 
     '-p trunnion-mutants --all-targets'
 

@@ -18,8 +18,11 @@ NO_STD_CRATES=(
 # The workspaces inside this one, each with its own lock file. The last is heavy to build: ci/full.sh checks its code.
 NESTED=(tests/fuzz tests/firmware benches/peers)
 
-# The backends built so far, as TRUNNION_REQUIRE wants them: comma-separated.
-BACKENDS=host
+# The backends built so far, as TRUNNION_REQUIRE wants them: comma-separated. The drivers of those after the first are had from ci/drivers.sh.
+BACKENDS=host,vulkan:llvmpipe,vulkan:swiftshader
+
+# What builds the workspace's tests with all of them.
+ALL_BACKENDS=(--features trunnion/vulkan,trunnion-conformance/vulkan)
 
 TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 HOST_TRIPLE=$(rustc -vV | sed -n 's/^host: //p')
@@ -36,20 +39,26 @@ die() {
 # version_at_least HAVE WANT
 version_at_least() { printf '%s\n%s\n' "$2" "$1" | sort --check=quiet --version-sort; }
 
+# as_root COMMAND…
+as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    else
+        command -v sudo >/dev/null || die "only root can: $*"
+        sudo "$@"
+    fi
+}
+
 # need WHAT PACKAGE…: installs the Debian packages where WHAT (a program, or a path with a slash in it) is missing, and
 # says nothing where it is there.
 need() {
-    local what=$1 root=()
+    local what=$1
     shift
     if [[ $what == */* ]]; then [[ -e $what ]] && return; else command -v "$what" >/dev/null && return; fi
     command -v apt-get >/dev/null || die "$what is missing, and there is no apt-get to install it with (Debian: $*)"
-    if ((EUID != 0)); then
-        command -v sudo >/dev/null || die "$what is missing, and only root can install it: apt-get install $*"
-        root=(sudo)
-    fi
     say "installing $* ($what is missing)"
-    "${root[@]}" apt-get update -qq
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null
     hash -r
 }

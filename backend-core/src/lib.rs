@@ -11,6 +11,7 @@ pub mod driver;
 #[allow(unsafe_code, reason = "the trait is unsafe to implement; nothing is run")]
 pub mod dry;
 mod open;
+pub mod rows;
 pub mod server;
 
 pub use dry::Dry;

@@ -19,7 +19,6 @@ mod pool;
 #[cfg(not(all(feature = "std", not(target_family = "wasm"))))]
 #[path = "single.rs"]
 mod pool;
-mod rows;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 mod sleeper;
 mod storage;

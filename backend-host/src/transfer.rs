@@ -7,12 +7,12 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use trunnion_backend_core::rows;
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::server::Pattern;
 
 use crate::lock::Lock;
 use crate::pool::{self, Crew, Shift, Work};
-use crate::rows::for_each_pair;
 use crate::storage::Span;
 
 /// From here on several threads together are faster than one, including the time to wake them.
@@ -23,6 +23,11 @@ const PIECE: usize = 1 << 20;
 
 /// Bytes that go through the staging copy at a time.
 const STAGING: usize = 64 << 10;
+
+/// [`rows::for_each_pair`] in the machine's addresses, which hold a place in memory.
+fn for_each_pair(source: &Rows, target: &Rows, mut piece: impl FnMut(usize, usize, usize)) {
+    rows::for_each_pair(source, target, |from, to, length| piece(from as usize, to as usize, length as usize));
+}
 
 /// How a device moves bytes.
 pub(crate) struct Mover {

@@ -22,6 +22,11 @@ pub struct SpirVOptions {
     ///
     /// Equivalent to: `maxPushConstantsSize`.
     pub push_constants: u32,
+    /// Whether the driver begins workgroup memory as zeros. Else the code writes them, which a compiler may take long over where there is
+    /// much of it.
+    ///
+    /// Equivalent to: `shaderZeroInitializeWorkgroupMemory`.
+    pub zeroes_shared: bool,
     /// The version of SPIR-V, major and minor.
     pub version: (u8, u8),
 }
@@ -29,7 +34,7 @@ pub struct SpirVOptions {
 impl Default for SpirVOptions {
     /// Checked, without push constants, SPIR-V 1.5: what Vulkan 1.2 takes.
     fn default() -> Self {
-        Self { bounds: Bounds::Checked, push_constants: 0, version: (1, 5) }
+        Self { bounds: Bounds::Checked, push_constants: 0, zeroes_shared: false, version: (1, 5) }
     }
 }
 
@@ -113,6 +118,10 @@ fn writer_options(options: &SpirVOptions) -> spv::Options<'static> {
             buffer: policy,
             image_load: policy,
             binding_array: policy,
+        },
+        zero_initialize_workgroup_memory: match options.zeroes_shared {
+            true => spv::ZeroInitializeWorkgroupMemoryMode::Native,
+            false => spv::ZeroInitializeWorkgroupMemoryMode::Polyfill,
         },
         // A loop without an end is undefined behaviour otherwise, with which a compiler may drop checks.
         force_loop_bounding: checked,

@@ -1,4 +1,4 @@
-//! Multiplies and adds on whatever device there is: `cargo run -p trunnion --example hello`.
+//! Multiplies and adds on whatever device there is, on the host in Rust and elsewhere in WGSL: `cargo run -p trunnion --example hello`.
 
 use trunnion::prelude::*;
 
@@ -10,7 +10,16 @@ fn main() -> Result<(), trunnion::OpenError> {
             let (a, x, part) = (group.parameters::<f32>()?, group.read::<f32>(0)?, group.part_range::<f32>(1)?);
             group.part::<f32>(1)?.iter_mut().zip(&x[part]).for_each(|(y, x)| *y += a * x);
             Ok(())
-        }));
+        }))
+        .source(Source::wgsl(
+            "@group(0) @binding(0) var<storage> x: array<f32>;
+             @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+             struct Parameters { a: f32 }
+             @group(0) @binding(2) var<uniform> parameters: Parameters;
+             @compute @workgroup_size(64) fn saxpy(@builtin(global_invocation_id) id: vec3u) {
+                 if id.x < arrayLength(&y) { y[id.x] += parameters.a * x[id.x]; }
+             }",
+        ));
     let x = Buffer::from_slice(&client, &[1.0f32; 1000])?;
     let y = Buffer::from_slice(&client, &[0.5f32; 1000])?;
     client.launch(&client.prepare(saxpy)?, Grid::cover(1000, 64)?, args![&x, &y; &2.0f32])?;

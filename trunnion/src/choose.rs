@@ -174,6 +174,16 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_is_better_than_the_host_and_the_host_than_a_driver_on_the_same_processor() {
+        use DeviceKind::*;
+        let host: Arc<dyn Backend> = Arc::new(Shelf("host", Ok(alloc::vec![(Cpu, "processor")])));
+        let vulkan = |devices| -> Arc<dyn Backend> { Arc::new(Shelf("vulkan", Ok(devices))) };
+        let best = |devices| choose(None, &[host.clone(), vulkan(devices)]).unwrap().to_string();
+        assert_eq!(best(alloc::vec![(Cpu, "llvmpipe")]), "host:0");
+        assert_eq!(best(alloc::vec![(Cpu, "llvmpipe"), (VirtualGpu, "virtio")]), "vulkan:1");
+    }
+
+    #[test]
     fn a_backend_alone_means_its_best_device() {
         assert_eq!(chosen("vulkan").unwrap(), "vulkan:2");
         assert_eq!(chosen("host").unwrap(), "Host:0");

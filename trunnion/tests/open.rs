@@ -1,8 +1,9 @@
 //! Finding, choosing and opening devices, in this process and in ones with another environment.
 #![cfg(feature = "host")]
 
-use std::path::Path;
-use std::process::Command;
+mod process;
+
+use process::{Scratch, describe, in_process};
 use trunnion::prelude::*;
 use trunnion::{Error, OpenError};
 
@@ -37,49 +38,10 @@ fn what_cannot_be_opened_is_named_with_what_can() {
 
 // ---- in another process, with another environment
 
-/// What a process with its own environment says; run by the tests below.
 #[test]
 #[ignore = "run by other tests, in a process of its own"]
 fn child() {
-    println!("devices: {}", trunnion::devices().len());
-    match trunnion::default_client() {
-        Ok(client) => {
-            let budget = client.create_from_slice(&vec![0; 8 << 20]).and_then(|handle| client.read_one(&handle));
-            println!("opened: {}; 8 MiB: {}", client.device_id(), if budget.is_ok() { "yes" } else { "no" });
-        }
-        Err(error) => println!("refused: {error}"),
-    }
-}
-
-fn in_process(directory: &Path, variables: &[(&str, &str)]) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TRUNNION_")) {
-        command.env_remove(name);
-    }
-    command
-        .args(["--exact", "child", "--ignored", "--nocapture"])
-        .current_dir(directory)
-        .envs(variables.iter().copied());
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// A directory of its own, removed when dropped.
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("trunnion-open-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
-    }
+    describe();
 }
 
 #[test]

@@ -37,8 +37,10 @@ fn a_third_partys_backend_is_listed_chosen_and_configured_like_the_others() {
     let again = trunnion::register(Arc::new(Lent)).unwrap_err();
     assert!(matches!(again, Error::BackendUnavailable { .. }), "{again}");
     let names: Vec<_> = trunnion::backends().iter().map(|backend| backend.name().to_string()).collect();
-    assert_eq!(names, ["host", "lent"], "the built-in ones come first");
-    let devices: Vec<_> = trunnion::devices().iter().map(|device| device.device.to_string()).collect();
+    assert_eq!(names.last().map(String::as_str), Some("lent"), "the built-in ones come first: {names:?}");
+    let mut devices: Vec<_> = trunnion::devices().iter().map(|device| device.device.to_string()).collect();
+    // Which other devices there are, the machine says.
+    devices.retain(|device| ["lent:0", "host:0"].contains(&device.as_str()));
     assert_eq!(devices, ["lent:0", "host:0"], "any other kind is better than a CPU");
 
     let file = "backend = 'lent:device'\n[lent]\nthreads = 1\n";

@@ -243,6 +243,10 @@ impl KernelHandle {
         };
         let constants = kernel.constants();
         check_constants(&name, &constants)?;
+        // What is declared is looked at first: a reader need not make sense of sizes that no device has.
+        if let Some(declared) = kernel.interface() {
+            check_resources(&name, kernel.workgroup_size().unwrap_or([1; 3]), &declared, &properties.limits)?;
+        }
         let Reading { interface, workgroup, parsed } = reader.read(&*kernel, &source)?;
         check_resources(&name, workgroup, &interface, &properties.limits)?;
         let written = (0..interface.buffers.len()).filter(|i| interface.buffers[*i].access.writes()).collect();

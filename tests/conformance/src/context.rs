@@ -1,8 +1,9 @@
 //! What a test is given: devices of its own, and a gate to hold work back with.
 
-use crate::check::{Failure, Outcome};
+use crate::check::{Failure, Outcome, raw};
 use crate::child::{self, ChildOutput};
 use crate::factory::{Factory, Refusal, Variant};
+use crate::kernels;
 use alloc::sync::Arc;
 use core::fmt;
 use core::future::Future;
@@ -14,7 +15,8 @@ use std::time::Instant;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::OpenSettings;
 use trunnion_runtime_core::client::Client;
-use trunnion_runtime_core::error::Result;
+use trunnion_runtime_core::error::{Result, SourceForm};
+use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::{BackendName, DeviceId, StreamId};
 use trunnion_runtime_core::platform::{Deadline, block_on};
@@ -50,12 +52,20 @@ impl Context {
         BackendName::new(self.factory.backend()).ok_or_else(|| Failure::new("the backend's name is empty or too long"))
     }
 
-    /// The device 0 of the backend, as every program of the process gets it.
+    /// The device under test among those of its backend.
+    ///
+    /// # Errors
+    /// As for [`backend`](Self::backend).
+    pub fn registered_device(&self) -> Outcome<DeviceId> {
+        Ok(DeviceId { backend: self.backend()?, index: self.factory.index() })
+    }
+
+    /// The device under test, as every program of the process gets it.
     ///
     /// # Errors
     /// What `Client::open` answers.
     pub fn registered(&self) -> Outcome<Client> {
-        Ok(Client::open(self.factory.backend(), 0)?)
+        Ok(Client::open(self.factory.backend(), self.factory.index())?)
     }
 
     /// What a test's devices are started with: blocking calls end before the test's limit.
@@ -135,6 +145,28 @@ impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Context({})", self.factory.name())
     }
+}
+
+/// Skips a test of what only a kernel that runs on the host can do.
+///
+/// # Errors
+/// A skip where the device does not run host sources.
+pub fn needs_host_kernels(client: &Client) -> Outcome {
+    match client.features().sources.contains(&SourceForm::Host) {
+        true => Ok(()),
+        false => Err(Failure::Skipped(format!("{}: the device runs no host functions", client.name()))),
+    }
+}
+
+/// Launches a kernel over counts that turn out to be over every limit when they are read: `output` is marked by a failure that nobody
+/// could know of before.
+///
+/// # Errors
+/// What the launch answers.
+pub fn fail_late(client: &Client, output: &Handle) -> Result<Point> {
+    let step = client.prepare(kernels::step())?;
+    let counts = client.create_from_slice(raw(&[u32::MAX; 3]))?;
+    client.launch(&step, Grid::Dynamic(counts), [output])
 }
 
 /// The same device on a stream of its own.

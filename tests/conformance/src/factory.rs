@@ -21,6 +21,11 @@ pub trait Factory: Send + Sync + 'static {
         self.name()
     }
 
+    /// Which of the backend's devices is under test.
+    fn index(&self) -> u32 {
+        0
+    }
+
     /// Whether there is a device here.
     ///
     /// # Errors
@@ -61,6 +66,12 @@ pub trait Factory: Send + Sync + 'static {
         &[]
     }
 
+    /// What something below the backend, such as a layer that checks its calls, has complained of in this process so far. Any complaint fails
+    /// the run.
+    fn complaints(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Tests, as `ROW::name`, that are known to fail, each with the reason. One that passes fails the run.
     fn expected_failures(&self) -> &[(&'static str, &'static str)] {
         &[]
@@ -95,7 +106,7 @@ pub struct Variant {
     pub reorder: Option<u64>,
     /// Kernels of this name do not compile.
     pub fail_compile: Option<&'static str>,
-    /// How many kinds of memory there are.
+    /// How many kinds of memory there are, where the backend can have several.
     pub memory_types: Option<u32>,
     /// The device is lost when it has taken this many batches.
     pub lose_after: Option<u64>,

@@ -1,6 +1,7 @@
-//! The kernels the tests use. They have a source for the host; other forms stand beside it where a backend takes them.
+//! The kernels the tests use: each a function for the host, and WGSL that gives the same bytes.
 //!
-//! Workgroups have [`GROUP`] invocations and work on as many elements of 32 bits.
+//! Workgroups have [`GROUP`] invocations and work on as many elements of 32 bits. What only a host can do, fail and panic within a kernel,
+//! has no WGSL.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -22,8 +23,21 @@ pub const BROKEN: &str = "does_not_compile";
 /// What [`fails`] answers.
 pub const FAULT: &str = "a fault on purpose";
 
+/// What the failure of a launch says whose counts are over every limit.
+pub const TOO_MANY: &str = "4294967295 workgroups on axis x";
+
 /// What [`panics`] panics with.
 pub const PANIC: &str = "on purpose, in a kernel";
+
+/// What stands before the text of each kernel.
+const PLACE: &str = include_str!("kernels/place.wgsl");
+
+/// The WGSL of the kernel of this name.
+macro_rules! wgsl {
+    ($name:literal) => {
+        Source::wgsl(concat!(include_str!("kernels/place.wgsl"), include_str!(concat!("kernels/", $name, ".wgsl"))))
+    };
+}
 
 /// The grid that covers `elements`.
 ///
@@ -35,15 +49,27 @@ pub fn cover(elements: usize) -> Result<Grid> {
 
 /// The kernels by name, for programs that launch them.
 pub fn table() -> KernelTable {
+    all().into_iter().fold(KernelTable::new(), KernelTable::with)
+}
+
+fn all() -> Vec<SourceKernel> {
     let simple: [fn() -> SourceKernel; 12] =
-        [add, saxpy, step, scramble, put, carry, sum, count, indices, claims_overlap, out_of_bounds, fails];
-    let others: [fn() -> SourceKernel; 4] = [panics, broken, accumulate, shared_memory];
+        [add, saxpy, step, scramble, put, carry, sum, count, indices, axes, claims_overlap, out_of_bounds];
+    let others: [fn() -> SourceKernel; 5] = [fails, panics, broken, accumulate, shared_memory];
     let sized = [gather(2), gather(3), gather(4), echo(16), echo(256), slow(Duration::from_millis(1))];
-    let all = simple.into_iter().chain(others).map(|kernel| kernel()).chain(sized);
-    all.fold(KernelTable::new(), KernelTable::with)
+    simple.into_iter().chain(others).map(|kernel| kernel()).chain(sized).collect()
 }
 
 fn kernel(
+    name: &str,
+    interface: Interface,
+    wgsl: Source,
+    host: impl Fn(&Workgroup<'_>) -> Result<(), KernelFault> + Send + Sync + 'static,
+) -> SourceKernel {
+    host_kernel(name, interface, host).source(wgsl)
+}
+
+fn host_kernel(
     name: &str,
     interface: Interface,
     host: impl Fn(&Workgroup<'_>) -> Result<(), KernelFault> + Send + Sync + 'static,
@@ -53,7 +79,7 @@ fn kernel(
 
 /// `[a, b, out]`: `out = a + b` in `f32`, replacing all of `out`.
 pub fn add() -> SourceKernel {
-    kernel("add", Interface::new().read().read().overwrite(PART), |group| {
+    kernel("add", Interface::new().read().read().overwrite(PART), wgsl!("add"), |group| {
         let (a, b) = (group.read::<f32>(0)?, group.read::<f32>(1)?);
         let range = group.part_range::<f32>(2)?;
         for (i, out) in range.zip(group.part::<f32>(2)?) {
@@ -65,7 +91,7 @@ pub fn add() -> SourceKernel {
 
 /// `[x, y]` with parameter `a: f32`: `y += a * x`.
 pub fn saxpy() -> SourceKernel {
-    kernel("saxpy", Interface::new().read().partition(PART).parameters_of::<f32>(), |group| {
+    kernel("saxpy", Interface::new().read().partition(PART).parameters_of::<f32>(), wgsl!("saxpy"), |group| {
         let (a, x) = (group.parameters::<f32>()?, group.read::<f32>(0)?);
         let range = group.part_range::<f32>(1)?;
         for (i, y) in range.zip(group.part::<f32>(1)?) {
@@ -77,7 +103,7 @@ pub fn saxpy() -> SourceKernel {
 
 /// `[x]`: adds 1 to every `u32`.
 pub fn step() -> SourceKernel {
-    kernel("step", Interface::new().partition(PART), |group| {
+    kernel("step", Interface::new().partition(PART), wgsl!("step"), |group| {
         group.part::<u32>(0)?.iter_mut().for_each(|x| *x = x.wrapping_add(1));
         Ok(())
     })
@@ -85,7 +111,7 @@ pub fn step() -> SourceKernel {
 
 /// `[x]`: `x = 3 x + 1` in every `u32`; unlike [`step`], it does not commute with other operations.
 pub fn scramble() -> SourceKernel {
-    kernel("scramble", Interface::new().partition(PART), |group| {
+    kernel("scramble", Interface::new().partition(PART), wgsl!("scramble"), |group| {
         group.part::<u32>(0)?.iter_mut().for_each(|x| *x = x.wrapping_mul(3).wrapping_add(1));
         Ok(())
     })
@@ -93,7 +119,7 @@ pub fn scramble() -> SourceKernel {
 
 /// `[out]` with parameter `value: u32`: replaces every `u32`.
 pub fn put() -> SourceKernel {
-    kernel("put", Interface::new().overwrite(PART).parameters_of::<u32>(), |group| {
+    kernel("put", Interface::new().overwrite(PART).parameters_of::<u32>(), wgsl!("put"), |group| {
         group.part::<u32>(0)?.fill(group.parameters()?);
         Ok(())
     })
@@ -101,7 +127,7 @@ pub fn put() -> SourceKernel {
 
 /// `[from, to]`: copies `u32`s, replacing all of `to`.
 pub fn carry() -> SourceKernel {
-    kernel("carry", Interface::new().read().overwrite(PART), |group| {
+    kernel("carry", Interface::new().read().overwrite(PART), wgsl!("carry"), |group| {
         let from = group.read::<u32>(0)?;
         let range = group.part_range::<u32>(1)?;
         group.part::<u32>(1)?.copy_from_slice(&from[range]);
@@ -109,20 +135,23 @@ pub fn carry() -> SourceKernel {
     })
 }
 
-/// `[from, to]`: as [`carry`], and slow: it takes `time`.
+/// `[from, to]`: as [`carry`], and slow: it takes `time` on a host, and about as long elsewhere, up to half a second.
 pub fn slow(time: Duration) -> SourceKernel {
-    kernel("slow", Interface::new().read().overwrite(PART), move |group| {
+    // Some drivers end loops of more turns without a word.
+    let turns = (time.as_secs_f64() * 100_000.0).clamp(1.0, 50_000.0).round();
+    let slow = kernel("slow", Interface::new().read().overwrite(PART).shared(4), wgsl!("slow"), move |group| {
         let from = group.read::<u32>(0)?;
         let range = group.part_range::<u32>(1)?;
         std::thread::sleep(time);
         group.part::<u32>(1)?.copy_from_slice(&from[range]);
         Ok(())
-    })
+    });
+    slow.constant("turns", turns)
 }
 
 /// `[x, sum]`: adds all `u32` of `x` to the first of `sum`, atomically.
 pub fn sum() -> SourceKernel {
-    kernel("sum", Interface::new().read().atomic(), |group| {
+    kernel("sum", Interface::new().read().atomic(), wgsl!("sum"), |group| {
         let (x, sum) = (group.read::<u32>(0)?, group.atomic(1)?);
         let span = group.span_x();
         let part = &x[span.start.min(x.len())..span.end.min(x.len())];
@@ -133,7 +162,7 @@ pub fn sum() -> SourceKernel {
 
 /// `[counts]`: each workgroup adds 1 to the `u32` at its linear index, as far as there is one, and to the last.
 pub fn count() -> SourceKernel {
-    kernel("count", Interface::new().atomic(), |group| {
+    kernel("count", Interface::new().atomic(), wgsl!("count"), |group| {
         let counts = group.atomic(0)?;
         let Some((total, each)) = counts.split_last() else { return Ok(()) };
         if let Some(one) = usize::try_from(group.linear_id()).ok().and_then(|i| each.get(i)) {
@@ -146,24 +175,35 @@ pub fn count() -> SourceKernel {
 
 /// `[out]`: each workgroup claims one `u32` and writes its linear index there.
 pub fn indices() -> SourceKernel {
-    kernel("indices", Interface::new().claim(Access::Overwrite), |group| {
+    kernel("indices", Interface::new().claim(Access::Overwrite), wgsl!("indices"), |group| {
         let i = group.linear_id() as usize;
         group.claim::<u32>(0, i..i + 1)?[0] = i as u32;
         Ok(())
     })
 }
 
+/// `[out]`: each workgroup writes where it is and the counts of its grid, six `u32`.
+pub fn axes() -> SourceKernel {
+    kernel("axes", Interface::new().claim(Access::Overwrite), wgsl!("axes"), |group| {
+        let at = group.linear_id() as usize * 6;
+        let here = group.claim::<u32>(0, at..at + 6)?;
+        here[..3].copy_from_slice(&group.id());
+        here[3..].copy_from_slice(&group.grid());
+        Ok(())
+    })
+}
+
 /// `[out]`: every workgroup claims the same bytes.
 pub fn claims_overlap() -> SourceKernel {
-    kernel("claims_overlap", Interface::new().claim(Access::Overwrite), |group| {
+    host_kernel("claims_overlap", Interface::new().claim(Access::Overwrite), |group| {
         group.claim::<u32>(0, 0..1)?.fill(1);
         Ok(())
     })
 }
 
-/// `[out]`: claims an element beyond the end.
+/// `[out]`: writes an element beyond the end. On a host that is a failure; elsewhere it changes nothing outside `out`.
 pub fn out_of_bounds() -> SourceKernel {
-    kernel("out_of_bounds", Interface::new().claim(Access::Write), |group| {
+    kernel("out_of_bounds", Interface::new().claim(Access::Write), wgsl!("out_of_bounds"), |group| {
         let beyond = group.len::<u32>(0)?;
         group.claim::<u32>(0, beyond..beyond + 1)?.fill(1);
         Ok(())
@@ -172,17 +212,17 @@ pub fn out_of_bounds() -> SourceKernel {
 
 /// `[in, out]`: fails, in every workgroup.
 pub fn fails() -> SourceKernel {
-    kernel("fails", Interface::new().read().partition(PART), |_| Err(KernelFault::Message(FAULT.into())))
+    host_kernel("fails", Interface::new().read().partition(PART), |_| Err(KernelFault::Message(FAULT.into())))
 }
 
 /// `[in, out]`: panics, in every workgroup.
 pub fn panics() -> SourceKernel {
-    kernel("panics", Interface::new().read().partition(PART), |_| panic!("{PANIC}"))
+    host_kernel("panics", Interface::new().read().partition(PART), |_| panic!("{PANIC}"))
 }
 
 /// `[in, out]`: as [`carry`], where it compiles; a variant can see to it that it does not.
 pub fn broken() -> SourceKernel {
-    kernel(BROKEN, Interface::new().read().partition(PART), |group| {
+    kernel(BROKEN, Interface::new().read().partition(PART), wgsl!("does_not_compile"), |group| {
         let from = group.read::<u32>(0)?;
         let range = group.part_range::<u32>(1)?;
         group.part::<u32>(1)?.copy_from_slice(&from[range]);
@@ -192,7 +232,7 @@ pub fn broken() -> SourceKernel {
 
 /// `[a, b]`: adds every `u32` of `a` to that of `b`; works when they are the same bytes.
 pub fn accumulate() -> SourceKernel {
-    kernel("accumulate", Interface::new().atomic().atomic().in_place(), |group| {
+    kernel("accumulate", Interface::new().atomic().atomic().in_place(), wgsl!("accumulate"), |group| {
         let (a, b) = (group.atomic(0)?, group.atomic(1)?);
         let span = group.span_x();
         for (a, b) in a.iter().zip(b).take(span.end).skip(span.start) {
@@ -204,7 +244,7 @@ pub fn accumulate() -> SourceKernel {
 
 /// `[out]`: writes its index and what it found into shared memory, and the sum of what is there to its own element of `out`.
 pub fn shared_memory() -> SourceKernel {
-    kernel("shared_memory", Interface::new().overwrite(4).shared(PART as u32), |group| {
+    kernel("shared_memory", Interface::new().overwrite(4).shared(PART as u32), wgsl!("shared_memory"), |group| {
         let shared = group.shared::<u32>()?;
         shared.iter_mut().for_each(|x| *x += group.linear_id() as u32 + 1);
         group.part::<u32>(0)?[0] = shared.iter().sum();
@@ -215,7 +255,7 @@ pub fn shared_memory() -> SourceKernel {
 /// `n` buffers, the last of which becomes the sum of the others in its first `u32`.
 pub fn gather(n: u32) -> SourceKernel {
     let interface = (1..n).fold(Interface::new(), |interface, _| interface.read()).overwrite(PART);
-    kernel("gather", interface, move |group| {
+    kernel("gather", interface, Source::wgsl(gather_text(n)), move |group| {
         let last = n as usize - 1;
         let mut sum = 0u32;
         for i in 0..last {
@@ -226,9 +266,31 @@ pub fn gather(n: u32) -> SourceKernel {
     })
 }
 
-/// `[out]` with `bytes` of parameters, which it copies out.
+fn gather_text(n: u32) -> String {
+    let (last, mut buffers, mut sum) = (n.saturating_sub(1), String::new(), String::new());
+    for i in 0..last {
+        buffers += &format!("@group(0) @binding({i}) var<storage, read> b{i}: array<u32>;\n");
+        sum += &format!("        sum += b{i}[0];\n");
+    }
+    format!(
+        "{PLACE}{buffers}@group(0) @binding({last}) var<storage, read_write> out: array<u32>;
+
+@compute @workgroup_size(64)
+fn gather(here: Here) {{
+    let i = element_of(here);
+    if i < arrayLength(&out) {{
+        var sum = 0u;
+{sum}        out[i] = sum;
+    }}
+}}
+"
+    )
+}
+
+/// `[out]` with `bytes` of parameters, a multiple of 16, which it copies out until 256 bytes are full.
 pub fn echo(bytes: u32) -> SourceKernel {
-    kernel("echo", Interface::new().overwrite(256).parameters(bytes), move |group| {
+    let text = format!("{PLACE}const vectors = {}u;\n{}", bytes / 16, include_str!("kernels/echo.wgsl"));
+    kernel("echo", Interface::new().overwrite(256).parameters(bytes), Source::wgsl(text), move |group| {
         let out = group.part::<u8>(0)?;
         match bytes {
             256 => out.copy_from_slice(&group.parameters::<[u8; 256]>()?),
@@ -236,4 +298,38 @@ pub fn echo(bytes: u32) -> SourceKernel {
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunnion_kernel_wgsl::{Capabilities, Reader};
+    use trunnion_runtime_core::error::SourceForm;
+    use trunnion_runtime_core::id::{BackendName, DeviceId};
+    use trunnion_runtime_core::kernel::{Kernel, KernelReader};
+    use trunnion_runtime_core::properties::{
+        DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, Target, TargetProperties,
+    };
+
+    #[test]
+    fn the_text_of_a_kernel_does_what_it_declares() {
+        let reader = Reader::new(vec![SourceForm::Wgsl], Capabilities::default());
+        let device = DeviceId { backend: BackendName::new("test").unwrap(), index: 0 };
+        let properties = DeviceProperties::new(
+            DeviceInfo::new(device, DeviceKind::Other, "", "", ""),
+            Features::new(Vec::new(), Vec::new()),
+            Limits::default(),
+            TargetProperties::new("", 16, 1),
+        );
+        let target = Target { properties: &properties, takes: reader.takes() };
+        let mut read = 0;
+        for kernel in all().into_iter().chain([gather(31), echo(272)]) {
+            let Some(source) = Kernel::source(&kernel, &target) else { continue };
+            let reading = reader.read(&kernel, &source).unwrap();
+            assert_eq!(Some(reading.interface), kernel.interface());
+            assert_eq!(Some(reading.workgroup), Kernel::workgroup_size(&kernel));
+            read += 1;
+        }
+        assert_eq!(read, 22);
+    }
 }

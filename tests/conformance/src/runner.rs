@@ -9,6 +9,7 @@ use crate::kernels::BROKEN;
 use crate::replay;
 use crate::rows;
 use crate::test::Test;
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use core::panic::AssertUnwindSafe;
 use libtest_mimic::{Completion, Failed, Trial};
@@ -69,13 +70,22 @@ pub fn run(arguments: impl IntoIterator<Item = String>, factories: &[Arc<dyn Fac
     if arguments.libtest.list {
         return ExitCode::SUCCESS;
     }
+    let complained = complain(&chosen(&arguments, factories));
     println!("{} passed, {} failed, {} skipped", conclusion.num_passed, conclusion.num_failed, conclusion.num_ignored);
-    ExitCode::from(u8::from(conclusion.has_failed()))
+    ExitCode::from(u8::from(conclusion.has_failed() || complained))
 }
 
 fn usage(why: &str) -> ExitCode {
     eprintln!("{why}");
     ExitCode::from(2)
+}
+
+/// Prints what was complained of below the backends; whether anything was.
+fn complain(factories: &[&Arc<dyn Factory>]) -> bool {
+    // Several backends may stand on what the process has one of.
+    let complaints: BTreeSet<String> = factories.iter().flat_map(|factory| factory.complaints()).collect();
+    complaints.iter().for_each(|complaint| eprintln!("complaint: {complaint}"));
+    !complaints.is_empty()
 }
 
 fn chosen<'a>(arguments: &Arguments, factories: &'a [Arc<dyn Factory>]) -> Vec<&'a Arc<dyn Factory>> {
@@ -157,8 +167,10 @@ const SKIPPED: i32 = 77;
 
 /// Runs a test in this process, on the main thread, and returns from it.
 fn run_here(factory: &Arc<dyn Factory>, test: &Test) -> ExitCode {
-    match caught(&Context::new(factory.clone()), test.run) {
-        Ok(()) => ExitCode::SUCCESS,
+    let outcome = caught(&Context::new(factory.clone()), test.run);
+    let complained = complain(&[factory]);
+    match outcome {
+        Ok(()) => ExitCode::from(u8::from(complained)),
         Err(Failure::Skipped(why)) => {
             eprintln!("{why}");
             ExitCode::from(SKIPPED as u8)

@@ -1,4 +1,5 @@
-//! The network's arithmetic as kernels. Each workgroup calls the functions of `reference.rs` on its own rows of the result.
+//! The network's arithmetic as kernels, each with two sources: on the host a workgroup calls the functions of `reference.rs` on its own rows
+//! of the result; any other device is given WGSL, whose workgroups have the same rows.
 
 use trunnion::Result;
 use trunnion::error::KernelFault;
@@ -13,6 +14,10 @@ const ROWS: usize = 8;
 const WEIGHT_ROWS: usize = 16;
 /// Weights that a workgroup updates.
 const UPDATES: usize = 1280;
+/// Invocations of most workgroups, where a workgroup is not one call of a Rust function.
+const INVOCATIONS: usize = 128;
+/// Columns of a weight matrix in a tile.
+const COLUMNS: usize = 16;
 
 /// Every kernel of the network, prepared.
 #[derive(Debug)]
@@ -29,7 +34,7 @@ pub struct Kernels {
     pub hidden_gradient: KernelHandle,
     /// gradient -> velocity, weights
     pub update: KernelHandle,
-    /// losses -> their mean
+    /// losses; how many rows they are of -> their mean
     pub mean: KernelHandle,
     /// logits -> digits
     pub predict: KernelHandle,
@@ -60,26 +65,42 @@ fn with_rows(inputs: Interface, columns: &[usize]) -> Interface {
     columns.iter().fold(inputs, |interface, columns| interface.overwrite(rows_of(ROWS, *columns)))
 }
 
+/// What a host runs for each workgroup.
+type HostKernel = fn(&Workgroup<'_>) -> Result<(), KernelFault>;
+
+/// The text of `name.wgsl` beside this file.
+macro_rules! wgsl {
+    ($name:literal) => {
+        Source::wgsl(include_str!(concat!($name, ".wgsl")))
+    };
+}
+
 impl Kernels {
     /// Prepares them for a client's device.
     pub fn prepare(client: &Client) -> Result<Self> {
-        let kernel = |name: &str, interface: Interface, function: fn(&Workgroup<'_>) -> Result<(), KernelFault>| {
-            client.prepare(SourceKernel::new(name, interface).source(Source::host(function)))
+        let kernel = |name: &str, invocations: usize, interface: Interface, host: HostKernel, wgsl: Source| {
+            let kernel = SourceKernel::new(name, interface).workgroup_size([invocations as u32, 1, 1]);
+            client.prepare(kernel.source(Source::host(host)).source(wgsl))
         };
         let reads = |count: usize| (0..count).fold(Interface::new(), |interface, _| interface.read());
+        let gradient = |width: usize, host: HostKernel| {
+            kernel("weight_gradient", INVOCATIONS, weight_gradient_interface(width), host, wgsl!("weight_gradient"))
+        };
+        // What the WGSL has in workgroup memory; the functions of the host take none of it.
+        let tiles = |values: usize| rows_of(1, values) as u32;
+        let forward_interface = with_rows(reads(5), &[HIDDEN, CLASSES]).shared(tiles(ROWS * (PIXELS + HIDDEN)));
+        let loss_interface = with_rows(reads(4), &[1, CLASSES, HIDDEN]).shared(tiles(ROWS * CLASSES));
+        let update_interface = reads(1).partition(rows_of(UPDATES, 1)).partition(rows_of(UPDATES, 1));
+        let mean_interface = reads(1).overwrite(rows_of(1, 1)).parameters_of::<u32>().shared(tiles(INVOCATIONS));
         Ok(Self {
-            gather: kernel("gather", with_rows(reads(3), &[PIXELS, 1]), gather)?,
-            forward: kernel("forward", with_rows(reads(5), &[HIDDEN, CLASSES]), forward)?,
-            loss: kernel("loss", with_rows(reads(4), &[1, CLASSES, HIDDEN]), loss)?,
-            output_gradient: kernel("output_gradient", weight_gradient_interface(CLASSES), |group| {
-                weight_gradient(group, HIDDEN)
-            })?,
-            hidden_gradient: kernel("hidden_gradient", weight_gradient_interface(HIDDEN), |group| {
-                weight_gradient(group, PIXELS)
-            })?,
-            update: kernel("update", reads(1).partition(rows_of(UPDATES, 1)).partition(rows_of(UPDATES, 1)), update)?,
-            mean: kernel("mean", reads(1).overwrite(rows_of(1, 1)), mean)?,
-            predict: kernel("predict", reads(1).overwrite(rows_of(ROWS, 1)), predict)?,
+            gather: kernel("gather", PIXELS, with_rows(reads(3), &[PIXELS, 1]), gather, wgsl!("gather"))?,
+            forward: kernel("forward", INVOCATIONS, forward_interface, forward, wgsl!("forward"))?,
+            loss: kernel("loss", INVOCATIONS, loss_interface, loss, wgsl!("loss"))?,
+            output_gradient: gradient(CLASSES, |group| weight_gradient(group, HIDDEN))?,
+            hidden_gradient: gradient(HIDDEN, |group| weight_gradient(group, PIXELS))?,
+            update: kernel("update", INVOCATIONS, update_interface, update, wgsl!("update"))?,
+            mean: kernel("mean", INVOCATIONS, mean_interface, mean, wgsl!("mean"))?,
+            predict: kernel("predict", ROWS, with_rows(reads(1), &[1]), predict, wgsl!("predict"))?,
         })
     }
 }
@@ -125,7 +146,8 @@ fn loss(group: &Workgroup<'_>) -> Result<(), KernelFault> {
 /// Of a layer with `width` outputs: its input and the gradient of its output; the gradients of its weights and, all by the first
 /// workgroup, of its bias.
 fn weight_gradient_interface(width: usize) -> Interface {
-    Interface::new().read().read().overwrite(rows_of(WEIGHT_ROWS, width)).overwrite(rows_of(1, width))
+    let tiles = rows_of(BATCH, WEIGHT_ROWS + COLUMNS) as u32;
+    Interface::new().read().read().overwrite(rows_of(WEIGHT_ROWS, width)).overwrite(rows_of(1, width)).shared(tiles)
 }
 
 fn weight_gradient(group: &Workgroup<'_>, inputs: usize) -> Result<(), KernelFault> {
@@ -145,8 +167,8 @@ fn update(group: &Workgroup<'_>) -> Result<(), KernelFault> {
 }
 
 fn mean(group: &Workgroup<'_>) -> Result<(), KernelFault> {
-    let losses = group.read::<f32>(0)?;
-    group.part::<f32>(1)?.fill(losses.iter().sum::<f32>() / losses.len() as f32);
+    let (losses, rows) = (group.read::<f32>(0)?, group.parameters::<u32>()?);
+    group.part::<f32>(1)?.fill(losses.iter().sum::<f32>() / rows as f32);
     Ok(())
 }
 
@@ -154,4 +176,47 @@ fn predict(group: &Workgroup<'_>) -> Result<(), KernelFault> {
     let logits = own_rows(group, group.read(0)?, CLASSES);
     group.part::<u32>(1)?.copy_from_slice(&reference::predictions(logits));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reference::{LEARNING_RATE, MOMENTUM};
+    use super::*;
+
+    #[test]
+    fn the_numbers_the_wgsl_files_repeat_are_those_of_the_rust_files() {
+        let numbers = [
+            ("ROWS", format!("{ROWS}u")),
+            ("WEIGHT_ROWS", format!("{WEIGHT_ROWS}u")),
+            ("UPDATES", format!("{UPDATES}u")),
+            ("INVOCATIONS", format!("{INVOCATIONS}u")),
+            ("COLUMNS", format!("{COLUMNS}u")),
+            ("BATCH", format!("{BATCH}u")),
+            ("PIXELS", format!("{PIXELS}u")),
+            ("HIDDEN", format!("{HIDDEN}u")),
+            ("CLASSES", format!("{CLASSES}u")),
+            ("LEARNING_RATE", format!("{LEARNING_RATE}")),
+            ("MOMENTUM", format!("{MOMENTUM}")),
+        ];
+        let sources = [
+            wgsl!("gather"),
+            wgsl!("forward"),
+            wgsl!("loss"),
+            wgsl!("weight_gradient"),
+            wgsl!("update"),
+            wgsl!("mean"),
+            wgsl!("predict"),
+        ];
+        let mut compared = 0;
+        for source in sources {
+            let constants = source.as_text().unwrap().lines().filter_map(|line| line.strip_prefix("const "));
+            for (name, value) in constants.filter_map(|line| line.trim_end_matches(';').split_once(" = ")) {
+                if let Some((_, expected)) = numbers.iter().find(|(known, _)| *known == name) {
+                    assert_eq!(value, expected, "{name}");
+                    compared += 1;
+                }
+            }
+        }
+        assert_eq!(compared, 20);
+    }
 }

@@ -4,6 +4,8 @@
 mod facade;
 #[cfg(feature = "host")]
 mod host;
+#[cfg(feature = "vulkan")]
+mod vulkan;
 
 use alloc::sync::Arc;
 use trunnion_conformance::{Factory, Test};
@@ -17,6 +19,10 @@ pub fn factories() -> Vec<Arc<dyn Factory>> {
         Arc::new(host::Host::plain()),
         #[cfg(feature = "host")]
         Arc::new(host::Host::hard()),
+        #[cfg(feature = "vulkan")]
+        Arc::new(vulkan::Vulkan::llvmpipe()),
+        #[cfg(feature = "vulkan")]
+        Arc::new(vulkan::Vulkan::swiftshader()),
     ]
 }
 

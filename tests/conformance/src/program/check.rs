@@ -4,7 +4,7 @@ use super::{Budget, Recipe, THREADS, keep, model, replay_on_threads, set_variant
 use crate::check::{Failure, Outcome};
 use crate::context::Context;
 use crate::factory::Variant;
-use crate::kernels::{self, BROKEN, FAULT};
+use crate::kernels::{self, BROKEN, TOO_MANY};
 use core::time::Duration;
 use trunnion_server_layers::program::{Program, Replayed};
 
@@ -24,10 +24,10 @@ pub fn mismatch(cx: &Context, variant: &Variant, program: &Program) -> Outcome<O
     Ok(differs.or_else(|| unknown_failure(&seen)))
 }
 
-/// A failure that no kernel of the programs makes.
+/// A failure that no launch of the programs makes.
 fn unknown_failure(seen: &Replayed) -> Option<String> {
     let failures = seen.reads.iter().chain(&seen.buffers).flat_map(|(_, observed)| &observed.failures);
-    let mut others = failures.filter(|(_, why)| !why.contains(BROKEN) && !why.contains(FAULT));
+    let mut others = failures.filter(|(_, why)| !why.contains(BROKEN) && !why.contains(TOO_MANY));
     others.next().map(|(_, why)| format!("a failure of another cause: {why}"))
 }
 

@@ -49,7 +49,7 @@ pub struct Recipe {
     pub threads: usize,
     /// Whether some of its launches do not compile.
     pub fails: bool,
-    /// Whether some of its launches fail when they run, which shows when what came after them is under way.
+    /// Whether some of its launches read counts that are over every limit, which shows when what came after them is under way.
     pub fails_late: bool,
     /// Whether some of its buffers are allocated for themselves, which takes more memory than they have bytes.
     pub modes: bool,
@@ -63,14 +63,15 @@ const UNIT: u64 = 256;
 const SCRAMBLE: u32 = 0;
 const CARRY: u32 = 1;
 const PUT: u32 = 2;
-const FAILS: u32 = 3;
-const BROKEN: u32 = 4;
+const BROKEN: u32 = 3;
 
 struct Maker {
     recipe: Recipe,
     random: Random,
     buffers: Vec<u32>,
     next_buffer: u32,
+    /// Counts over every limit, in a buffer that nothing else uses; where launches are to read them.
+    counts: Option<View>,
     program: Program,
 }
 
@@ -85,11 +86,12 @@ impl Recipe {
             form: SourceForm::Host,
             source: None,
         };
-        let used = [kernels::scramble(), kernels::carry(), kernels::put(), kernels::fails(), kernels::broken()];
+        let used = [kernels::scramble(), kernels::carry(), kernels::put(), kernels::broken()];
         let config = vec![("seed".into(), self.seed.to_string()), (THREADS.into(), self.threads.to_string())];
         let program = Program { config, kernels: used.map(info).to_vec(), steps: Vec::new() };
         let random = Random::new(self.seed);
-        let mut maker = Maker { recipe: self, random, buffers: Vec::new(), next_buffer: 0, program };
+        let mut maker = Maker { recipe: self, random, buffers: Vec::new(), next_buffer: 0, counts: None, program };
+        maker.counts = self.fails_late.then(|| maker.create_counts());
         for stream in 0..4 {
             maker.create(stream % self.streams);
         }
@@ -125,6 +127,14 @@ impl Maker {
         self.push(stream, Call::Write { target: View::new(buffer, 0..SIZE), content });
     }
 
+    fn create_counts(&mut self) -> View {
+        let view = View::new(self.next_buffer, 0..12);
+        self.push(0, Call::Reserve { buffer: self.next_buffer, size: 12, mode: AllocationMode::Auto });
+        self.push(0, Call::Write { target: view.clone(), content: Content::of(&[0xFF; 12]) });
+        self.next_buffer += 1;
+        view
+    }
+
     /// Some units of a buffer.
     fn part(&mut self) -> Range<u64> {
         let start = self.below(SIZE / UNIT);
@@ -143,7 +153,10 @@ impl Maker {
 
     fn launch(&mut self, stream: u32, kernel: u32, buffers: Vec<View>, parameters: Vec<u8>) {
         let groups = buffers.first().map_or(0, |view| view.size().div_ceil(kernels::PART)) as u32;
-        let counts = Counts::Static([groups, 1, 1]);
+        self.launch_over(stream, kernel, Counts::Static([groups, 1, 1]), buffers, parameters);
+    }
+
+    fn launch_over(&mut self, stream: u32, kernel: u32, counts: Counts, buffers: Vec<View>, parameters: Vec<u8>) {
         self.push(stream, Call::Launch(LaunchCall { kernel, counts, bounds: Bounds::Checked, buffers, parameters }));
     }
 
@@ -185,9 +198,13 @@ impl Maker {
                 self.push(stream, Call::Wait { stream: next, number });
             }
             11 if a != b => {
-                let kernel = if self.below(2) == 0 { BROKEN } else { FAILS };
-                if [(BROKEN, self.recipe.fails), (FAILS, self.recipe.fails_late)].contains(&(kernel, true)) {
-                    self.launch(stream, kernel, vec![source, target], Vec::new());
+                let late = self.below(2) == 1;
+                match self.counts.clone() {
+                    Some(counts) if late => {
+                        self.launch_over(stream, CARRY, Counts::Dynamic(counts), vec![source, target], Vec::new());
+                    }
+                    _ if self.recipe.fails && !late => self.launch(stream, BROKEN, vec![source, target], Vec::new()),
+                    _ => {}
                 }
             }
             12 => {

@@ -1,9 +1,11 @@
 //! The sequential model: what a program gives when its steps are done one after another, byte by byte.
 
-use crate::kernels::{BROKEN, FAULT};
+use crate::kernels::{BROKEN, TOO_MANY};
 use alloc::collections::BTreeMap;
 use trunnion_runtime_core::access::Access;
-use trunnion_server_layers::program::{Call, FRESH, LaunchCall, Observed, Place, Program, Replayed, Step, View};
+use trunnion_server_layers::program::{
+    Call, Counts, FRESH, LaunchCall, Observed, Place, Program, Replayed, Step, View,
+};
 
 /// A buffer: its bytes, and for each why it has none, if a failure lies on it.
 struct Buffer {
@@ -129,11 +131,17 @@ impl Model {
         let kernel = program.kernels.get(launch.kernel as usize).ok_or("a kernel that is not there")?;
         let uses: Vec<(&View, Access)> =
             launch.buffers.iter().zip(&kernel.interface.buffers).map(|(view, buffer)| (view, buffer.access)).collect();
-        let mark = uses.iter().filter(|(_, access)| access.reads()).find_map(|(view, _)| self.mark(view));
+        let counts = match &launch.counts {
+            Counts::Dynamic(view) => Some(view),
+            Counts::Static(_) => None,
+        };
+        let mark = counts.and_then(|view| self.mark(view));
+        let mark =
+            mark.or_else(|| uses.iter().filter(|(_, access)| access.reads()).find_map(|(view, _)| self.mark(view)));
         let failure = match kernel.name.as_str() {
             BROKEN => Some(BROKEN),
-            "fails" => Some(FAULT),
-            _ => None,
+            // The only counts that the programs read are over every limit.
+            _ => counts.map(|_| TOO_MANY),
         };
         // A launch over a byte that a failure lies on is skipped as a whole.
         if let Some(why) = mark.or(failure) {

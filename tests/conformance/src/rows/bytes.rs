@@ -152,8 +152,10 @@ fn bytes_of_a_file_are_copied_out_without_the_rest_of_it(_: &Context) -> Outcome
 }
 
 fn staging_memory_becomes_bytes_without_a_copy(cx: &Context) -> Outcome {
-    let variant = crate::Variant { pinned_memory: Some(1 << 20), ..crate::Variant::plain() };
-    for (client, kind) in [(cx.client()?, BytesProperty::Native), (cx.open(&variant)?, BytesProperty::Pinned)] {
+    let locking = crate::Variant { pinned_memory: Some(1 << 20), ..crate::Variant::plain() };
+    for variant in [crate::Variant::plain(), locking] {
+        let kind = if super::staging::locks(cx, &variant)? { BytesProperty::Pinned } else { BytesProperty::Native };
+        let client = cx.open(&variant)?;
         let mut buffer = client.reserve_staging(&[1000])?.remove(0);
         buffer.as_mut_slice().copy_from_slice(&pattern(1000, 8));
         let address = buffer.as_slice().as_ptr();

@@ -1,7 +1,7 @@
 //! F1, F2, F8: handles of another device, failures that are named once, and errors as values.
 
 use crate::check::{Failure, Outcome};
-use crate::context::{Context, SOON, ready};
+use crate::context::{Context, SOON, fail_late, ready};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
@@ -131,9 +131,8 @@ fn one_failure_on_several_buffers_is_named_once(cx: &Context) -> Outcome {
 
 fn distinct_failures_are_each_named_once_in_order(cx: &Context) -> Outcome {
     let (client, a) = super::syncing::marked(cx)?;
-    let fails = client.prepare(kernels::fails())?;
     let (input, b, c) = (client.zeros(256)?, client.zeros(256)?, client.zeros(512)?);
-    client.launch(&fails, cover(64)?, [&input, &b])?;
+    fail_late(&client, &b)?;
     client.copy(&a, &c.slice(..256)?)?;
     client.copy(&b, &c.slice(256..)?)?;
     client.sync()?.wait()?;
@@ -144,7 +143,7 @@ fn distinct_failures_are_each_named_once_in_order(cx: &Context) -> Outcome {
             };
             ensure_eq!(all.len(), 2, "{error:?}");
             ensure!(
-                matches!(all[0].root(), Error::Compile { .. }) && matches!(all[1].root(), Error::KernelFailed { .. }),
+                matches!(all[0].root(), Error::Compile { .. }) && matches!(all[1].root(), Error::GridTooLarge { .. }),
                 "{all:?}"
             );
         }
@@ -152,7 +151,7 @@ fn distinct_failures_are_each_named_once_in_order(cx: &Context) -> Outcome {
     let error = ensure_err!(client.read_one(&c), Error::Several(_));
     let text = error.to_string();
     ensure!(
-        text.starts_with("2 failures") && text.contains(kernels::BROKEN) && text.contains(kernels::FAULT),
+        text.starts_with("2 failures") && text.contains(kernels::BROKEN) && text.contains(kernels::TOO_MANY),
         "{text}"
     );
     Ok(())

@@ -6,11 +6,9 @@ use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
 use core::time::Duration;
-use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::grid::Grid;
-use trunnion_runtime_core::kernel::{Interface, Source, SourceKernel};
 
 tests! {
     L3 every_workgroup_of_a_grid_runs_once;
@@ -140,16 +138,7 @@ fn workgroups_know_where_they_are(cx: &Context) -> Outcome {
 
 fn workgroups_know_the_axes_of_their_grid(cx: &Context) -> Outcome {
     let client = cx.client()?;
-    // Each workgroup writes where it is, and the grid.
-    let interface = Interface::new().claim(Access::Overwrite);
-    let axes = SourceKernel::new("axes", interface).source(Source::host(|group| {
-        let at = group.linear_id() as usize * 6;
-        let here = group.claim::<u32>(0, at..at + 6)?;
-        here[..3].copy_from_slice(&group.id());
-        here[3..].copy_from_slice(&group.grid());
-        Ok(())
-    }));
-    let axes = client.prepare(axes)?;
+    let axes = client.prepare(kernels::axes())?;
     let (x, y, z) = (2u32, 3u32, 4u32);
     let places = (0..z).flat_map(|c| (0..y).flat_map(move |b| (0..x).map(move |a| [a, b, c, x, y, z])));
     let expected: Vec<u32> = places.flatten().collect();

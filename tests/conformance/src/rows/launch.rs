@@ -1,7 +1,7 @@
 //! L1, L2, L10: preparing and launching.
 
 use crate::check::{Failure, Outcome, raw};
-use crate::context::{Context, on_new_stream};
+use crate::context::{Context, needs_host_kernels, on_new_stream};
 use crate::factory::Variant;
 use crate::kernels::{self, GROUP, PART, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
@@ -104,14 +104,20 @@ fn a_kernel_without_a_source_for_the_device_is_refused(cx: &Context) -> Outcome 
 
 fn a_kernel_that_contradicts_itself_is_refused(cx: &Context) -> Outcome {
     let client = cx.client()?;
-    let nothing = || Source::host(|_| Ok(()));
-    let kernel = |interface| SourceKernel::new("contradiction", interface).source(nothing());
+    // The WGSL does as declared each time, so that the contradiction is the declaration's own.
+    let kernel = |interface, bindings: &str, body: &str| {
+        let text = format!("{bindings} @compute @workgroup_size(1) fn contradiction() {{ {body} }}");
+        SourceKernel::new("contradiction", interface).source(Source::host(|_| Ok(()))).source(Source::wgsl(text))
+    };
+    let read = "@group(0) @binding(0) var<storage> x: array<u32>;";
+    let write = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;";
+    let two = format!("{read} @group(0) @binding(1) var<storage> y: array<u32>;");
     for bad in [
-        kernel(Interface::new()).workgroup_size([0, 1, 1]),
-        kernel(Interface::new()).workgroup_size([1, 1, 0]),
-        kernel(Interface::new().buffer(Access::ReadWrite, HostUse::Slice)),
-        kernel(Interface::new().read().buffer(Access::Read, HostUse::Partition(4))),
-        kernel(Interface::new().buffer(Access::Read, HostUse::Claim)),
+        kernel(Interface::new(), "", "").workgroup_size([0, 1, 1]),
+        kernel(Interface::new(), "", "").workgroup_size([1, 1, 0]),
+        kernel(Interface::new().buffer(Access::ReadWrite, HostUse::Slice), write, "x[0] += 1u;"),
+        kernel(Interface::new().read().buffer(Access::Read, HostUse::Partition(4)), &two, "let sum = x[0] + y[0];"),
+        kernel(Interface::new().buffer(Access::Read, HostUse::Claim), read, "let first = x[0];"),
     ] {
         let error = ensure_err!(client.prepare(bad.clone()), Error::InvalidKernel { .. });
         ensure!(error.to_string().contains("contradiction") && error.is_refusal(), "{error}");
@@ -183,6 +189,7 @@ fn atomics_of_all_workgroups_add_up(cx: &Context) -> Outcome {
 
 fn a_kernel_that_fails_names_itself_its_workgroup_and_why(cx: &Context) -> Outcome {
     let client = cx.client()?;
+    needs_host_kernels(&client)?;
     let fails = client.prepare(kernels::fails())?;
     let (input, output) = (client.create_from_slice(&[1; 256])?, client.zeros(256)?);
     client.launch(&fails, cover(64)?, [&input, &output])?;
@@ -211,6 +218,7 @@ fn a_kernel_that_fails_names_itself_its_workgroup_and_why(cx: &Context) -> Outco
 
 fn a_kernel_that_panics_marks_its_outputs_and_the_device_goes_on(cx: &Context) -> Outcome {
     let client = cx.client()?;
+    needs_host_kernels(&client)?;
     let panics = client.prepare(kernels::panics())?;
     let (input, output) = (client.create_from_slice(&[1; 640])?, client.zeros(640)?);
     client.launch(&panics, cover(160)?, [&input, &output])?;

@@ -36,6 +36,7 @@ mod streams;
 mod sweep;
 mod syncing;
 mod taint;
+mod text;
 mod writes;
 
 use crate::test::Test;
@@ -86,6 +87,7 @@ pub fn tests() -> Vec<Test> {
         launch::tests(),
         launch_modes::tests(),
         grids::tests(),
+        text::tests(),
         arguments::tests(),
         compile::tests(),
         failure::tests(),

@@ -34,7 +34,7 @@ fn a_device_is_started_once_a_process(cx: &Context) -> Outcome {
     let first = cx.registered()?;
     let second = cx.registered()?;
     ensure_eq!(first.service_id(), second.service_id());
-    let loaded = Client::load(DeviceId { backend: cx.backend()?, index: 0 })?;
+    let loaded = Client::load(cx.registered_device()?)?;
     ensure_eq!(loaded.service_id(), first.service_id());
     let later = ready(Client::load_async(first.device_id()))??;
     ensure_eq!(later.service_id(), first.service_id());
@@ -44,7 +44,7 @@ fn a_device_is_started_once_a_process(cx: &Context) -> Outcome {
 }
 
 fn eight_threads_that_load_at_once_share_one_server(cx: &Context) -> Outcome {
-    let device = DeviceId { backend: cx.backend()?, index: 0 };
+    let device = cx.registered_device()?;
     let start = std::sync::Barrier::new(8);
     let loaded: Vec<Result<Client>> = std::thread::scope(|scope| {
         let load = || {

@@ -76,8 +76,7 @@ fn a_point_is_done_when_its_work_is(cx: &Context) -> Outcome {
 
 fn a_point_is_not_done_before_its_work_can_be(cx: &Context) -> Outcome {
     let client = cx.client()?;
-    let time = Duration::from_millis(60);
-    let slow = client.prepare(kernels::slow(time))?;
+    let (slow, time) = super::syncing::slow(&client, Duration::from_millis(60))?;
     let (from, to) = (client.zeros(256)?, client.zeros(256)?);
     client.sync()?.wait()?;
     let start = Instant::now();

@@ -95,9 +95,11 @@ fn many_threads_over_one_failure_inherit_it_and_those_beside_it_do_not(cx: &Cont
 // ---- F4
 
 fn a_kernel_that_replaces_its_output_clears_exactly_that(cx: &Context) -> Outcome {
-    let (client, marked) = super::syncing::marked(cx)?;
-    let put = client.prepare(kernels::put())?;
+    let client = cx.open(&Variant::broken())?;
+    let (broken, put) = (client.prepare(kernels::broken())?, client.prepare(kernels::put())?);
     let part = client.limits().binding_alignment.max(64);
+    let (input, marked) = (client.zeros(3 * part)?, client.zeros(3 * part)?);
+    client.launch(&broken, cover(3 * part as usize / 4)?, [&input, &marked])?;
     let middle = marked.slice(part..2 * part)?;
     client.launch(&put, cover(64)?, (&[&middle][..], &9u32))?;
     ensure_eq!(client.read_one(&middle)?.to_vec::<u32>()?[0], 9);

@@ -1,12 +1,12 @@
-//! Walking two sets of rows at once.
+//! Walking two sets of rows at once, for drivers that copy between them.
 
 use smallvec::SmallVec;
 use trunnion_runtime_core::layout::Rows;
 
-/// Calls `piece` with source offset, target offset and length of each run of bytes that lies in one row of both, in order.
-pub(crate) fn for_each_pair(source: &Rows, target: &Rows, mut piece: impl FnMut(usize, usize, usize)) {
+/// Calls `piece` with source offset, target offset and length, in bytes, of each run that lies in one row of both, in order.
+pub fn for_each_pair(source: &Rows, target: &Rows, mut piece: impl FnMut(u64, u64, u64)) {
     if source.outer.is_empty() && target.outer.is_empty() {
-        if let length @ 1.. = source.row.min(target.row) as usize {
+        if let length @ 1.. = source.row.min(target.row) {
             piece(0, 0, length);
         }
         return;
@@ -14,8 +14,7 @@ pub(crate) fn for_each_pair(source: &Rows, target: &Rows, mut piece: impl FnMut(
     let (mut from, mut to) = (Cursor::new(source), Cursor::new(target));
     while !from.done && !to.done {
         let length = from.left().min(to.left());
-        // A place in memory fits the machine's addresses.
-        piece(from.at() as usize, to.at() as usize, length as usize);
+        piece(from.at(), to.at(), length);
         from.advance(length);
         to.advance(length);
     }
@@ -72,7 +71,7 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    fn pieces(source: &Rows, target: &Rows) -> Vec<(usize, usize, usize)> {
+    fn pieces(source: &Rows, target: &Rows) -> Vec<(u64, u64, u64)> {
         let mut all = Vec::new();
         for_each_pair(source, target, |from, to, length| all.push((from, to, length)));
         all
@@ -92,7 +91,7 @@ mod tests {
     fn nested_rows_are_met_in_order() {
         let nested = Rows { row: 2, outer: vec![(2, 100), (3, 10)] };
         let mut offsets = Vec::new();
-        nested.for_each(|offset| offsets.push(offset as usize));
+        nested.for_each(|offset| offsets.push(offset));
         let met: Vec<_> = pieces(&nested, &Rows::single(12)).into_iter().map(|(from, _, _)| from).collect();
         assert_eq!(met, offsets);
     }

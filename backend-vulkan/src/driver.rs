@@ -1,0 +1,347 @@
+//! The [`Driver`] of a Vulkan device: hands operations to streams, and keeps what they share.
+//!
+//! The driver trusts what the trait lets it trust, and checks the rest: a place outside its page, or rows outside their place, are typed
+//! errors and nothing is encoded. `unsafe` here is the trait's signature, and calls made under its promise.
+
+use crate::blocks::Blocks;
+use crate::descriptors::Pools;
+use crate::device::Device;
+use crate::failure::refusal;
+use crate::grid;
+use crate::kernel::{self, Pipeline, VulkanCode};
+use crate::launch::Counts;
+use crate::loss::Loss;
+use crate::queue::Queue;
+use crate::resource::VulkanResource;
+use crate::staging::{self, Direction, StagingBlock};
+use crate::storage::VulkanPage;
+use crate::stream::{Supplies, VulkanStream};
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use trunnion_backend_core::driver::{
+    CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Outcome, Place,
+};
+use trunnion_kernel_wgsl::Reader;
+use trunnion_runtime_core::access::Access;
+use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
+use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::executor::Notifier;
+use trunnion_runtime_core::kernel::{KernelHandle, KernelReader};
+use trunnion_runtime_core::layout::Rows;
+use trunnion_runtime_core::platform::Deadline;
+use trunnion_runtime_core::properties::DeviceProperties;
+use trunnion_runtime_core::server::{Bounds, Grant, HostMemory, Pattern};
+use trunnion_runtime_core::staging::PinnedMemory;
+
+/// One Vulkan device.
+///
+/// The resource in its grants is an `Arc<`[`VulkanResource`]`>`. Streams are spread over the device's queues in turn. With [`Bounds::Checked`]
+/// an access of WGSL code outside its buffer is moved to the last element; with [`Bounds::Validated`] too, since the API reports none. SPIR-V
+/// runs as it is.
+pub struct VulkanDriver {
+    device: Arc<Device>,
+    loss: Arc<Loss>,
+    reader: Arc<Reader>,
+    queues: Vec<Arc<Queue>>,
+    /// How many streams were opened: the next one's queue.
+    opened: usize,
+    supplies: Supplies,
+    /// The kernel that keeps counts in memory within the limits; made for the first of them.
+    checker: Option<Arc<Pipeline>>,
+    notifier: Option<Notifier>,
+}
+
+impl VulkanDriver {
+    /// Drives a logical device that nobody else uses.
+    ///
+    /// # Errors
+    /// What the device answers.
+    pub(crate) fn new(device: Arc<Device>) -> Result<Self> {
+        let loss = Arc::new(Loss::default());
+        let queue = |(family, raw): &(u32, _)| Queue::new(&device, &loss, *family, *raw).map(Arc::new);
+        let queues = device.queues.iter().map(queue).collect::<Result<Vec<_>>>()?;
+        if queues.is_empty() {
+            let why = "the device has no queue".to_string();
+            return Err(Error::BackendUnavailable { backend: crate::NAME, why });
+        }
+        let size = device.page_alignment();
+        let supplies = Supplies {
+            // Not a page, which would be counted of the device's memory.
+            nothing: StagingBlock::allocate(&device, size, Direction::Upload)
+                .map_err(|refused| refusal(size, refused))?,
+            blocks: Blocks::new(&device),
+            pools: Pools::new(&device),
+            regions: Vec::new(),
+            loss: loss.clone(),
+            device: device.clone(),
+        };
+        let reader = Arc::new(Reader::new(device.properties.features.sources.clone(), device.wgsl));
+        Ok(Self { device, loss, reader, queues, opened: 0, supplies, checker: None, notifier: None })
+    }
+}
+
+fn check_place(what: &'static str, place: Place<'_, VulkanPage>) -> Result<()> {
+    match place.offset.checked_add(place.size) {
+        Some(end) if end <= place.page.size() => Ok(()),
+        end => {
+            let range = place.offset..end.unwrap_or(u64::MAX);
+            Err(Error::OutOfRange { what: what.into(), range, size: place.page.size() })
+        }
+    }
+}
+
+fn check_rows(what: &'static str, rows: &Rows, place: Place<'_, VulkanPage>) -> Result<()> {
+    check_place(what, place)?;
+    match rows.extent() {
+        extent if extent <= place.size => Ok(()),
+        extent => Err(Error::OutOfRange { what: what.into(), range: 0..extent, size: place.size }),
+    }
+}
+
+fn check_length(what: &'static str, got: u64, rows: &Rows) -> Result<()> {
+    match rows.size() {
+        expected if expected == got => Ok(()),
+        expected => Err(Error::WrongLength { what: what.into(), got, expected }),
+    }
+}
+
+// SAFETY: operations are recorded in the order of their encoding, with barriers where they were asked for, on the bytes they were encoded
+// with, and run after `submit` and behind semaphores of what the stream was told to wait for.
+unsafe impl Driver for VulkanDriver {
+    type Page = VulkanPage;
+    type Stream = VulkanStream;
+    type Code = VulkanCode;
+
+    fn properties(&self) -> &DeviceProperties {
+        &self.device.properties
+    }
+
+    fn reader(&self) -> Arc<dyn KernelReader> {
+        self.reader.clone()
+    }
+
+    fn start(&mut self, notifier: Notifier) {
+        self.notifier = Some(notifier);
+    }
+
+    fn allocate(&mut self, size: u64) -> Result<VulkanPage, DriverRefusal> {
+        if let Err(lost) = self.loss.check() {
+            return Err(DriverRefusal { message: lost.to_string(), out_of_memory: false });
+        }
+        VulkanPage::allocate(&self.device, size)
+    }
+
+    fn release(&mut self, page: VulkanPage) {
+        drop(page);
+    }
+
+    fn page_alignment(&self) -> u64 {
+        self.device.page_alignment()
+    }
+
+    fn free_memory(&self) -> Option<u64> {
+        self.memory().free
+    }
+
+    fn memory(&self) -> DriverMemory {
+        self.device.memory_report()
+    }
+
+    fn has_pinned(&self) -> bool {
+        true
+    }
+
+    fn pin(&mut self, size: usize) -> Result<Box<dyn PinnedMemory>, DriverRefusal> {
+        staging::pin(&self.device, size)
+    }
+
+    fn compile(
+        &mut self,
+        kernel: &KernelHandle,
+        bounds: Bounds,
+        stored: Option<&[u8]>,
+    ) -> Result<Compiled<VulkanCode>> {
+        self.loss.check()?;
+        kernel::compile(&self.device, &self.loss, &CompileJob { kernel, bounds, stored })
+    }
+
+    fn compiles_at_once(&self) -> usize {
+        kernel::at_once()
+    }
+
+    fn compile_together(&mut self, jobs: &[CompileJob<'_>]) -> Vec<Result<Compiled<VulkanCode>>> {
+        if let Err(lost) = self.loss.check() {
+            return jobs.iter().map(|_| Err(lost.clone())).collect();
+        }
+        kernel::compile_together(&self.device, &self.loss, jobs)
+    }
+
+    fn compiler_identity(&self) -> &str {
+        // The driver's compiler is part of the hardware's identity.
+        concat!("trunnion-vulkan ", env!("CARGO_PKG_VERSION"), ", naga 30")
+    }
+
+    fn open_stream(&mut self) -> Result<VulkanStream> {
+        self.loss.check()?;
+        let queue = &self.queues[self.opened % self.queues.len()];
+        if let Some(notifier) = &self.notifier {
+            queue.watch(notifier)?;
+        }
+        let stream = VulkanStream::new(&self.device, &self.loss, queue)?;
+        self.opened = self.opened.wrapping_add(1);
+        Ok(stream)
+    }
+
+    fn close_stream(&mut self, stream: VulkanStream) {
+        stream.close(&mut self.supplies);
+    }
+
+    fn barrier(&mut self, stream: &mut VulkanStream) {
+        stream.barrier();
+    }
+
+    fn wait(&mut self, stream: &mut VulkanStream, other: &mut VulkanStream, seq: u64) {
+        stream.wait(other, seq);
+    }
+
+    fn submit(&mut self, stream: &mut VulkanStream, seq: u64) -> Result<()> {
+        stream.submit(seq, &mut self.supplies)
+    }
+
+    fn poll(&mut self, stream: &mut VulkanStream, outcome: &mut Outcome) -> Result<u64> {
+        self.loss.check()?;
+        stream.poll(outcome, &mut self.supplies)
+    }
+
+    unsafe fn launch(&mut self, stream: &mut VulkanStream, seq: u64, launch: DriverLaunch<'_, Self>) -> Result<()> {
+        self.loss.check()?;
+        for place in launch.buffers {
+            check_place("buffer of a launch", *place)?;
+        }
+        let counts = match launch.grid {
+            DriverGrid::Static(counts) => Counts::Known(counts),
+            DriverGrid::Dynamic(place) => {
+                check_place("grid in memory", place)?;
+                let checker = match &mut self.checker {
+                    Some(checker) => checker,
+                    none => none.insert(grid::checker(&self.device, &self.loss, &*self.reader)?),
+                };
+                Counts::InMemory(place, checker)
+            }
+        };
+        let code = &launch.code.0;
+        // SAFETY: the caller's promise.
+        unsafe { stream.launch(&mut self.supplies, seq, code, counts, launch.buffers, launch.parameters) }
+    }
+
+    unsafe fn copy(
+        &mut self,
+        stream: &mut VulkanStream,
+        _: u64,
+        source: Place<'_, VulkanPage>,
+        source_rows: &Rows,
+        target: Place<'_, VulkanPage>,
+        target_rows: &Rows,
+    ) -> Result<()> {
+        self.loss.check()?;
+        check_rows("source of a copy", source_rows, source)?;
+        check_rows("target of a copy", target_rows, target)?;
+        check_length("copy", source_rows.size(), target_rows)?;
+        // SAFETY: the caller's promise; the rows were checked.
+        unsafe { stream.copy(&mut self.supplies, (source, source_rows), (target, target_rows)) }
+    }
+
+    unsafe fn fill(
+        &mut self,
+        stream: &mut VulkanStream,
+        _: u64,
+        target: Place<'_, VulkanPage>,
+        pattern: Pattern,
+    ) -> Result<()> {
+        self.loss.check()?;
+        check_place("target of a fill", target)?;
+        // SAFETY: the caller's promise.
+        unsafe { stream.fill(&mut self.supplies, target, pattern) }
+    }
+
+    unsafe fn write(
+        &mut self,
+        stream: &mut VulkanStream,
+        _: u64,
+        data: Bytes,
+        target: Place<'_, VulkanPage>,
+        rows: &Rows,
+    ) -> Result<()> {
+        self.loss.check()?;
+        check_rows("target of a write", rows, target)?;
+        check_length("write", data.len() as u64, rows)?;
+        // SAFETY: the caller's promise; the rows were checked.
+        unsafe { stream.write(&mut self.supplies, data, (target, rows)) }
+    }
+
+    unsafe fn write_now(&mut self, data: &[u8], target: Place<'_, VulkanPage>, rows: &Rows) -> bool {
+        let fits = check_rows("target of a write", rows, target).is_ok() && rows.size() == data.len() as u64;
+        if target.page.mapped().is_none() || !fits || self.loss.check().is_err() {
+            return false;
+        }
+        let (mut from, mut written) = (data, true);
+        rows.for_each(|offset| {
+            let Some((row, rest)) = from.split_at_checked(rows.row as usize) else { return };
+            // SAFETY: the caller's promise; the row lies in the place. What fails is written again, by an encoded write.
+            written &= unsafe { target.page.allocation().write(target.offset + offset, row) }.is_ok();
+            from = rest;
+        });
+        written
+    }
+
+    unsafe fn read(
+        &mut self,
+        stream: &mut VulkanStream,
+        seq: u64,
+        index: usize,
+        source: Place<'_, VulkanPage>,
+        rows: &Rows,
+        into: HostBuffer,
+    ) -> Result<()> {
+        self.loss.check()?;
+        check_rows("source of a read", rows, source)?;
+        check_length("read", into.len() as u64, rows)?;
+        // SAFETY: the caller's promise; the rows were checked.
+        unsafe { stream.read(&mut self.supplies, (seq, index), (source, rows), into) }
+    }
+
+    unsafe fn grant(&mut self, place: Place<'_, VulkanPage>, access: Access) -> Grant {
+        match VulkanResource::new(&self.device, place, access).map(Arc::new) {
+            Some(resource) => {
+                let host = resource.is_mapped().then(|| resource.clone() as Arc<dyn HostMemory>);
+                Grant { resource, host }
+            }
+            // A place outside its page, which the caller promised not to ask for, is no bytes.
+            None => Grant { resource: Arc::new(()), host: None },
+        }
+    }
+
+    fn drain(&mut self, deadline: &Deadline) -> bool {
+        // Each of them, also when one is late: what others finish meanwhile counts.
+        self.queues.iter().filter(|queue| !queue.drain(deadline)).count() == 0
+    }
+}
+
+impl Drop for VulkanDriver {
+    fn drop(&mut self) {
+        self.queues.iter().for_each(|queue| queue.end());
+    }
+}
+
+impl fmt::Debug for VulkanDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VulkanDriver")
+            .field("device", &self.device)
+            .field("queues", &self.queues)
+            .field("lost", &self.loss.check().is_err())
+            .finish_non_exhaustive()
+    }
+}

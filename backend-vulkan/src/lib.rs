@@ -1,0 +1,47 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+
+extern crate alloc;
+extern crate std;
+
+mod backend;
+mod blocks;
+mod descriptors;
+mod device;
+mod driver;
+mod failure;
+mod grid;
+mod instance;
+mod kernel;
+mod launch;
+mod loss;
+mod memory;
+mod options;
+mod queue;
+mod resource;
+#[cfg(test)]
+mod rig;
+mod spirv;
+mod staging;
+mod storage;
+mod stream;
+mod transfer;
+mod validation;
+
+pub use ash;
+pub use backend::VulkanBackend;
+pub use driver::VulkanDriver;
+pub use kernel::VulkanCode;
+pub use options::VulkanOptions;
+pub use resource::VulkanResource;
+pub use storage::VulkanPage;
+pub use stream::VulkanStream;
+pub use validation::validation_messages;
+
+use trunnion_runtime_core::id::BackendName;
+
+/// The backend's name.
+pub const NAME: BackendName = match BackendName::new("vulkan") {
+    Some(name) => name,
+    None => panic!("six bytes are a name"),
+};

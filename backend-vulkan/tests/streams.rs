@@ -1,0 +1,232 @@
+//! Streams: ordered within, waiting for each other on the device, told of when they finish, and ended whatever is under way.
+
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
+
+mod rig;
+
+use rig::{PATIENCE, Rig, all, each, each_with, part};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use trunnion_backend_core::driver::{Driver, Outcome};
+use trunnion_backend_vulkan::VulkanOptions;
+use trunnion_runtime_core::bytes::HostBuffer;
+use trunnion_runtime_core::layout::Rows;
+use trunnion_runtime_core::platform::Deadline;
+
+/// Some thousand steps, so that what does not wait comes too early.
+const ADD: &str = "
+@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size(1) fn add() {
+    var sum = x[0];
+    for (var i = 0u; i < 5000u; i++) { sum = (sum * 5u + i) % 65521u; }
+    x[1] = sum;
+    x[0] += 1u;
+}";
+
+const TWICE: &str = "
+@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size(1) fn twice() { x[0] *= 2u; }";
+
+#[test]
+fn a_stream_sees_what_it_waited_for() {
+    each(|rig| {
+        let (add, twice) = (rig.wgsl("add", ADD), rig.wgsl("twice", TWICE));
+        let page = rig.page_of(&[0; 4]);
+        let mut streams = [rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap()];
+        for round in 1..=10 {
+            let [a, b] = &mut streams;
+            if round > 1 {
+                rig.driver.wait(a, b, round - 1);
+            }
+            rig.launch(a, round, &add, [1, 1, 1], &[all(&page)]).unwrap();
+            rig.driver.submit(a, round).unwrap();
+            rig.driver.wait(b, a, round);
+            rig.launch(b, round, &twice, [1, 1, 1], &[all(&page)]).unwrap();
+            rig.driver.submit(b, round).unwrap();
+        }
+        assert!(rig.finish(&mut streams[1], 10).failed.is_empty());
+        let expected = (0..10).fold(0, |value, _| 2 * (value + 1));
+        assert_eq!(rig.read_u32(part(&page, 0, 4)), [expected]);
+        streams.into_iter().for_each(|stream| rig.driver.close_stream(stream));
+    });
+}
+
+#[test]
+fn a_batch_of_nothing_finishes_when_what_it_came_after_does() {
+    each_with(&VulkanOptions::default(), |rig| {
+        let add = rig.wgsl("add", ADD);
+        let page = rig.page_of(&[0; 4]);
+        let mut streams = [rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap()];
+        let [a, b] = &mut streams;
+        rig.launch(a, 1, &add, [1, 1, 1], &[all(&page)]).unwrap();
+        rig.driver.submit(a, 1).unwrap();
+        rig.driver.wait(b, a, 1);
+        rig.driver.submit(b, 7).unwrap();
+        rig.driver.submit(b, 9).unwrap();
+        rig.finish(b, 9);
+        rig.finish(a, 1);
+        // What was reported needs no waiting for.
+        rig.driver.wait(b, a, 1);
+        rig.driver.submit(b, 12).unwrap();
+        rig.finish(b, 12);
+        assert_eq!(rig.read_u32(part(&page, 0, 4)), [1]);
+        streams.into_iter().for_each(|stream| rig.driver.close_stream(stream));
+    });
+}
+
+#[test]
+fn a_read_gives_the_bytes_of_its_place_in_the_order_not_what_came_later() {
+    each(|rig| {
+        let add = rig.wgsl("add", ADD);
+        let page = rig.page_of(&[40; 4]);
+        let mut stream = rig.driver.open_stream().unwrap();
+        for seq in [1, 3] {
+            rig.launch(&mut stream, seq, &add, [1, 1, 1], &[all(&page)]).unwrap();
+            rig.driver.barrier(&mut stream);
+            let into = HostBuffer::zeroed(4).unwrap();
+            let (place, rows) = (part(&page, 0, 4), Rows::single(4));
+            // SAFETY: the test waits before the page is freed.
+            unsafe { rig.driver.read(&mut stream, seq + 1, 5, place, &rows, into) }.unwrap();
+            rig.driver.barrier(&mut stream);
+            rig.driver.submit(&mut stream, seq + 1).unwrap();
+        }
+        let outcome = rig.finish(&mut stream, 4);
+        let read: Vec<_> = outcome.read.iter().map(|(seq, index, bytes)| (*seq, *index, bytes.as_slice()[0])).collect();
+        assert_eq!(read, [(2, 5, 41), (4, 5, 42)]);
+        rig.driver.close_stream(stream);
+    });
+}
+
+#[test]
+fn each_finished_batch_is_told_of_and_an_idle_device_tells_nothing() {
+    each_with(&VulkanOptions::default(), |rig| {
+        let add = rig.wgsl("add", ADD);
+        let page = rig.page_of(&[0; 4]);
+        let mut stream = rig.driver.open_stream().unwrap();
+        for seq in 1..=20 {
+            rig.launch(&mut stream, seq, &add, [1, 1, 1], &[all(&page)]).unwrap();
+            rig.driver.submit(&mut stream, seq).unwrap();
+            let start = Instant::now();
+            // Looked at only when something was told: what is told of too early, of another stream's end too, is told of again.
+            loop {
+                let told = rig.notified.load(Ordering::SeqCst);
+                if rig.driver.poll(&mut stream, &mut Outcome::default()) == Ok(seq) {
+                    break;
+                }
+                while rig.notified.load(Ordering::SeqCst) == told {
+                    assert!(start.elapsed() < PATIENCE, "batch {seq} was not told of");
+                    std::thread::yield_now();
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let quiet = rig.notified.load(Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(600));
+        assert_eq!(rig.notified.load(Ordering::SeqCst), quiet);
+        rig.driver.close_stream(stream);
+    });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_thread_of_an_idle_device_does_not_wake() {
+    // Of all threads with the driver's name: other tests' devices too, so the quietest of some rounds counts.
+    let switches = || -> u64 {
+        let mut sum = 0;
+        for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+            let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+            if read("comm").trim() != "trunnion-vulkan" {
+                continue;
+            }
+            let status = read("status");
+            let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+            sum += counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum::<u64>();
+        }
+        sum
+    };
+    each_with(&VulkanOptions::default(), |rig| {
+        let page = rig.page_of(&[0; 4]);
+        assert_eq!(rig.read_u32(part(&page, 0, 4)), [0]);
+        let fewest = (0..20).map(|_| {
+            let before = switches();
+            std::thread::sleep(Duration::from_millis(300));
+            switches().saturating_sub(before)
+        });
+        assert!(fewest.take_while(|count| *count > 0).count() < 20);
+    });
+}
+
+#[test]
+fn draining_waits_for_all_streams_and_no_longer_than_its_deadline() {
+    each(|rig| {
+        let add = rig.wgsl("add", ADD);
+        let page = rig.page_of(&[0; 64 * 64]);
+        let mut streams: Vec<_> = (0..4).map(|_| rig.driver.open_stream().unwrap()).collect();
+        for (i, stream) in (0..).zip(&mut streams) {
+            rig.launch(stream, 1, &add, [1, 1, 1], &[part(&page, 256 * i, 256)]).unwrap();
+            rig.driver.submit(stream, 1).unwrap();
+        }
+        assert!(rig.driver.drain(&Deadline::after(PATIENCE)));
+        for stream in &mut streams {
+            assert_eq!(rig.driver.poll(stream, &mut Outcome::default()), Ok(1));
+        }
+        assert!(rig.driver.drain(&Deadline::after(Duration::ZERO)));
+        let expected: Vec<u32> = vec![1; 4];
+        let found: Vec<u32> = (0..4).map(|i| rig.read_u32(part(&page, 256 * i, 4))[0]).collect();
+        assert_eq!(found, expected);
+        streams.into_iter().for_each(|stream| rig.driver.close_stream(stream));
+    });
+}
+
+#[test]
+fn code_pages_and_streams_may_outlive_their_driver() {
+    each(|rig| {
+        let add = rig.wgsl("add", ADD);
+        let page = rig.page_of(&[0; 4]);
+        let pinned = rig.driver.pin(100).unwrap();
+        let stream = rig.driver.open_stream().unwrap();
+        // The rig's driver is replaced, and so dropped before them.
+        let other = trunnion_backend_vulkan::VulkanBackend::default().driver(0, &VulkanOptions::default()).unwrap();
+        let driver = std::mem::replace(&mut rig.driver, other);
+        drop(driver);
+        drop((stream, add, page));
+        assert_eq!(pinned.as_slice().len(), 100);
+    });
+}
+
+#[test]
+fn a_driver_can_be_dropped_while_work_is_under_way() {
+    each_with(&VulkanOptions::default(), |rig: &mut Rig| {
+        let add = rig.wgsl("add", ADD);
+        let page = rig.page_of(&[0; 4]);
+        let mut stream = rig.driver.open_stream().unwrap();
+        for seq in 1..=50 {
+            rig.launch(&mut stream, seq, &add, [1, 1, 1], &[all(&page)]).unwrap();
+            rig.driver.barrier(&mut stream);
+            rig.driver.submit(&mut stream, seq).unwrap();
+        }
+        let other = trunnion_backend_vulkan::VulkanBackend::default().driver(0, &VulkanOptions::default()).unwrap();
+        let start = Instant::now();
+        drop(std::mem::replace(&mut rig.driver, other));
+        assert!(start.elapsed() < Duration::from_secs(5));
+        // As a server does with what did not end in time.
+        std::mem::forget((stream, page));
+    });
+}
+
+#[test]
+fn as_many_batches_as_one_likes_are_under_way_at_once() {
+    each(|rig| {
+        let add = rig.wgsl("add", ADD);
+        let page = rig.page_of(&[0; 4]);
+        let mut stream = rig.driver.open_stream().unwrap();
+        for seq in 1..=200 {
+            rig.launch(&mut stream, seq, &add, [1, 1, 1], &[all(&page)]).unwrap();
+            rig.driver.barrier(&mut stream);
+            rig.driver.submit(&mut stream, seq).unwrap();
+        }
+        assert!(rig.finish(&mut stream, 200).failed.is_empty());
+        assert_eq!(rig.read_u32(part(&page, 0, 4)), [200]);
+        rig.driver.close_stream(stream);
+    });
+}

@@ -1,0 +1,9 @@
+@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+
+@compute @workgroup_size(64)
+fn step(here: Here) {
+    let i = element_of(here);
+    if i < arrayLength(&x) {
+        x[i] += 1u;
+    }
+}
