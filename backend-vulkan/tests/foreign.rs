@@ -308,13 +308,7 @@ fn a_point_is_handed_out_as_a_value_of_a_semaphore() {
         assert!(matches!(error, Error::ServiceMismatch { .. }), "{error}");
         client.shutdown(SOON);
         drop(resource);
-        assert!(wait_after_the_end(&event));
     });
-}
-
-/// An event that happened can be asked for although its device has ended.
-fn wait_after_the_end(event: &VulkanEvent) -> bool {
-    event.value() == 1
 }
 
 #[test]
