@@ -147,6 +147,7 @@ impl Queue {
         // Ordered before the look whether the thread sleeps, as its announcement that it will is before it looks here.
         self.submitted.store(value, Ordering::SeqCst);
         drop(raw);
+        exit::after(Step::Submitted);
         self.rouse();
         Ok(value)
     }
