@@ -14,7 +14,7 @@ use crate::launch::Counts;
 use crate::loss::Loss;
 use crate::queue::Queue;
 use crate::resource::VulkanResource;
-use crate::staging;
+use crate::staging::{self, Direction, StagingBlock};
 use crate::storage::VulkanPage;
 use crate::stream::{Supplies, VulkanStream};
 use alloc::boxed::Box;
@@ -73,7 +73,9 @@ impl VulkanDriver {
         }
         let size = device.page_alignment();
         let supplies = Supplies {
-            nothing: VulkanPage::allocate(&device, size).map_err(|refused| refusal(size, refused))?,
+            // Not a page, which would be counted of the device's memory.
+            nothing: StagingBlock::allocate(&device, size, Direction::Upload)
+                .map_err(|refused| refusal(size, refused))?,
             blocks: Blocks::new(&device),
             pools: Pools::new(&device),
             regions: Vec::new(),

@@ -84,7 +84,10 @@ pub(crate) fn compile(device: &Arc<Device>, loss: &Loss, job: &CompileJob<'_>) -
     let stored = match is_ours {
         Some(true) => StoredCode::Used,
         Some(false) => StoredCode::Damaged(cache.data()),
-        None => StoredCode::Keep(cache.data()),
+        None => match cache.data() {
+            nothing if nothing.is_empty() => StoredCode::None,
+            data => StoredCode::Keep(data),
+        },
     };
     Ok(Compiled { code: VulkanCode(Arc::new(pipeline)), stored })
 }

@@ -20,8 +20,7 @@ use crate::kernel::Pipeline;
 use crate::launch::Bound;
 use crate::loss::Loss;
 use crate::queue::{Queue, Wait};
-use crate::staging::Direction;
-use crate::storage::VulkanPage;
+use crate::staging::{Direction, StagingBlock};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -59,7 +58,7 @@ pub(crate) struct Supplies {
     pub(crate) blocks: Blocks,
     pub(crate) pools: Pools,
     /// What stands for buffers of too few bytes for one element: memory where nothing else lies.
-    pub(crate) nothing: VulkanPage,
+    pub(crate) nothing: StagingBlock,
     /// Regions of the copy that is being recorded.
     pub(crate) regions: Vec<vk::BufferCopy>,
 }

@@ -2,7 +2,9 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use alloc::boxed::Box;
@@ -18,7 +20,7 @@ use crate::exclusive::{Busy, Exclusive};
 use crate::memory::{Allocation, MemoryView};
 use crate::objects::{Object, Objects};
 use crate::plan::Plan;
-use crate::record::{Bound, Command, Submission};
+use crate::record::{Bound, Command, Moment, Submission};
 use crate::registry::Owned;
 use crate::timeline::Timeline;
 
@@ -26,6 +28,12 @@ use crate::timeline::Timeline;
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// How long a device that is taken down may take to finish what it does.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long nothing moves before what waits is released.
+const STANDSTILL: Duration = Duration::from_millis(20);
 
 /// A shim's state.
 #[derive(Debug)]
@@ -197,43 +205,78 @@ impl DeviceState {
 
     /// The device is lost. The real one is not, and comes to rest first: what a lost device was doing may be destroyed at once.
     fn lose(&self) {
-        if !self.lost.swap(true, Ordering::AcqRel) {
-            self.settle();
+        if !self.lost.swap(true, Ordering::AcqRel)
+            && let Err(unfinished) = self.settle()
+        {
+            self.state.complain(format!(
+                "the device that is lost did not come to rest, {} semaphores of it",
+                unfinished.len()
+            ));
         }
     }
 
-    /// Brings the real device to rest: what waits for a signal that never comes is released. Gives the semaphores it was waiting for.
-    pub(crate) fn settle(&self) -> Vec<(Object, u64)> {
+    /// Brings the real device to rest: where nothing moves any more, what waits for a signal that never comes is released. Gives what
+    /// was so released, or what still moves when a long time is over.
+    pub(crate) fn settle(&self) -> Result<Vec<Moment>, Vec<Moment>> {
         let real: Vec<_> = self.real_queues.values().flatten().map(|queue| locked(queue)).collect();
-        let unmet: Vec<_> = {
-            let mut timelines = locked(&self.timelines);
-            let rows = timelines.iter_mut().filter_map(|(&raw, timeline)| {
-                let value = timeline.unmet()?;
-                timeline.signal(value, Instant::now());
-                Some((vk::Semaphore::from_raw(raw), timeline.object, value))
-            });
-            rows.collect()
-        };
-        for (semaphore, _, value) in &unmet {
-            let info = vk::SemaphoreSignalInfo::default().semaphore(*semaphore).value(*value);
-            // SAFETY: the semaphore is alive, being in the table, and the value is above every one that was submitted.
-            let _ = unsafe { self.raw.signal_semaphore(&info) };
+        let begun = Instant::now();
+        let (mut seen, mut since) = (Vec::new(), begun);
+        let mut released = Vec::new();
+        loop {
+            let unfinished = self.unfinished();
+            if unfinished.is_empty() {
+                // SAFETY: all queues are locked.
+                let _ = unsafe { self.raw.device_wait_idle() };
+                drop(real);
+                return Ok(released);
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(unfinished);
+            }
+            let values = self.reached();
+            if values != seen {
+                (seen, since) = (values, Instant::now());
+            } else if since.elapsed() > STANDSTILL {
+                released.extend(self.release());
+            }
+            thread::sleep(STANDSTILL / 100);
         }
-        // SAFETY: all queues are locked.
-        let _ = unsafe { self.raw.device_wait_idle() };
-        drop(real);
-        unmet.into_iter().map(|(_, object, value)| (object, value)).collect()
     }
 
-    /// The semaphores with values that were submitted and are not reached.
-    pub(crate) fn unfinished(&self) -> Vec<(Object, u64)> {
+    /// The values that timeline semaphores have.
+    fn reached(&self) -> Vec<(u64, u64)> {
         let timelines = locked(&self.timelines);
-        let rows = timelines.iter().filter_map(|(&raw, timeline)| {
+        let rows = timelines.keys().map(|&raw| {
             // SAFETY: the semaphore is alive, being in the table.
-            let reached = unsafe { self.raw.get_semaphore_counter_value(vk::Semaphore::from_raw(raw)) };
-            (reached.unwrap_or(0) < timeline.signalled()).then_some((timeline.object, timeline.signalled()))
+            (raw, unsafe { self.raw.get_semaphore_counter_value(vk::Semaphore::from_raw(raw)) }.unwrap_or(0))
         });
         rows.collect()
+    }
+
+    /// What was submitted and is not reached, or is waited for.
+    pub(crate) fn unfinished(&self) -> Vec<Moment> {
+        let reached = self.reached();
+        let timelines = locked(&self.timelines);
+        let rows = reached.into_iter().filter_map(|(raw, real)| {
+            let timeline = timelines.get(&raw)?;
+            (real < timeline.last()).then_some(Moment { semaphore: timeline.object, value: timeline.last() })
+        });
+        rows.collect()
+    }
+
+    /// Signals a value that submitted work waits for.
+    fn release(&self) -> Option<Moment> {
+        let reached = self.reached();
+        let mut timelines = locked(&self.timelines);
+        let mut rows = reached.into_iter();
+        let (raw, object, value) = rows.find_map(|(raw, real)| {
+            let timeline = timelines.get_mut(&raw)?;
+            Some((raw, timeline.object, timeline.next_wait(real)?))
+        })?;
+        let info = vk::SemaphoreSignalInfo::default().semaphore(vk::Semaphore::from_raw(raw)).value(value);
+        // SAFETY: the semaphore is alive, being in the table, and has not reached the value.
+        let _ = unsafe { self.raw.signal_semaphore(&info) };
+        Some(Moment { semaphore: object, value })
     }
 
     /// Takes an object that a call must have to itself.

@@ -15,36 +15,38 @@ pub(crate) struct Timeline {
     shown: u64,
     /// Values that were submitted or signalled, rising, and when the host may see them.
     signals: Vec<(u64, Instant)>,
-    /// The greatest value that was submitted or signalled.
-    signalled: u64,
-    /// The greatest value that submitted work waits for.
-    awaited: u64,
+    /// The greatest value that was submitted or signalled, or that submitted work waits for.
+    last: u64,
+    /// Values that submitted work waits for.
+    waits: Vec<u64>,
 }
 
 impl Timeline {
     pub(crate) fn new(object: Object, value: u64) -> Self {
-        Self { object, shown: value, signals: Vec::new(), signalled: value, awaited: 0 }
+        Self { object, shown: value, signals: Vec::new(), last: value, waits: Vec::new() }
     }
 
     /// A signal was submitted, or made by the host; the host may see it from `due` on.
     pub(crate) fn signal(&mut self, value: u64, due: Instant) {
-        self.signalled = self.signalled.max(value);
+        self.last = self.last.max(value);
         self.signals.push((value, due));
     }
 
     /// Submitted work waits for a value.
     pub(crate) fn wait(&mut self, value: u64) {
-        self.awaited = self.awaited.max(value);
+        self.last = self.last.max(value);
+        self.waits.push(value);
     }
 
-    /// The greatest value that was submitted or signalled.
-    pub(crate) fn signalled(&self) -> u64 {
-        self.signalled
+    /// The value the semaphore has when everything submitted is done.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
     }
 
-    /// The value that submitted work waits for and nothing submitted brings.
-    pub(crate) fn unmet(&self) -> Option<u64> {
-        (self.awaited > self.signalled).then_some(self.awaited)
+    /// The first value above `real` that submitted work waits for.
+    pub(crate) fn next_wait(&mut self, real: u64) -> Option<u64> {
+        self.waits.retain(|&value| value > real);
+        self.waits.iter().min().copied()
     }
 
     /// What the host is shown, where the device has reached `real`.
@@ -79,12 +81,12 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_nothing_brings_is_unmet() {
+    fn what_is_waited_for_is_known_until_it_is_reached() {
         let object = Object { kind: vk::ObjectType::SEMAPHORE, number: 1 };
         let mut timeline = Timeline::new(object, 0);
         timeline.wait(3);
-        assert_eq!(timeline.unmet(), Some(3));
-        timeline.signal(4, Instant::now());
-        assert_eq!(timeline.unmet(), None);
+        timeline.signal(2, Instant::now());
+        assert_eq!((timeline.next_wait(2), timeline.last()), (Some(3), 3));
+        assert_eq!(timeline.next_wait(3), None);
     }
 }

@@ -242,16 +242,11 @@ unsafe extern "system" fn destroy_device(device: vk::Device, allocator: *const v
         return;
     }
     let _alone = of.exclusive(device, "vkDestroyDevice");
-    for (semaphore, value) in of.unfinished() {
-        if !of.is_lost() {
-            of.state.complain(format!("vkDestroyDevice before {semaphore}={value} is reached"));
-        }
+    let unfinished = if of.is_lost() { Vec::new() } else { of.unfinished() };
+    for moment in unfinished {
+        of.state.complain(format!("vkDestroyDevice before {moment} is reached"));
     }
-    for (semaphore, value) in of.settle() {
-        if !of.is_lost() {
-            of.state.complain(format!("vkDestroyDevice while submitted work waits for {semaphore}={value}"));
-        }
-    }
+    let at_rest = of.settle().is_ok();
     let left = {
         let mut objects = locked(&of.state.objects);
         objects.destroy(0, device);
@@ -268,8 +263,10 @@ unsafe extern "system" fn destroy_device(device: vk::Device, allocator: *const v
         QUEUES.end(handle);
     }
     DEVICES.end(device);
-    // SAFETY: a device that lives, at rest.
-    unsafe { (of.raw.fp_v1_0().destroy_device)(device, allocator) };
+    if at_rest {
+        // SAFETY: a device that lives, at rest.
+        unsafe { (of.raw.fp_v1_0().destroy_device)(device, allocator) };
+    }
 }
 
 unsafe extern "system" fn create_messenger(

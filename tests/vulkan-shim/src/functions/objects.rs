@@ -2,6 +2,7 @@
 
 use core::ffi::{CStr, c_void};
 
+use alloc::format;
 use ash::vk::{self, Handle};
 
 use super::{array, enter, hand_on, in_chain, pointer};
@@ -45,7 +46,9 @@ macro_rules! objects {
             if handle.is_null() || !device.destroyed(handle, $destroy_name) {
                 return;
             }
-            end(&device, vk::$handle::TYPE, handle.as_raw());
+            if !end(&device, vk::$handle::TYPE, handle.as_raw()) {
+                return;
+            }
             // SAFETY: an object of this device that lives.
             unsafe { (device.raw.$table().$destroy)(device.handle(), handle, allocator) };
         })*
@@ -149,10 +152,10 @@ unsafe fn begin(
     }
 }
 
-/// What goes with an object that is destroyed.
-fn end(device: &DeviceState, kind: vk::ObjectType, handle: u64) {
+/// What goes with an object that is destroyed. False where the driver would not survive its end.
+fn end(device: &DeviceState, kind: vk::ObjectType, handle: u64) -> bool {
     match kind {
-        vk::ObjectType::SEMAPHORE => drop(locked(&device.timelines).remove(&handle)),
+        vk::ObjectType::SEMAPHORE => return end_semaphore(device, handle),
         vk::ObjectType::DESCRIPTOR_UPDATE_TEMPLATE => drop(locked(&device.templates).remove(&handle)),
         vk::ObjectType::DESCRIPTOR_POOL => super::descriptors::end_sets(device, handle),
         vk::ObjectType::COMMAND_POOL => {
@@ -162,6 +165,20 @@ fn end(device: &DeviceState, kind: vk::ObjectType, handle: u64) {
         }
         _ => {}
     }
+    true
+}
+
+/// A semaphore that submitted work still uses is a complaint, and ends when that is done.
+fn end_semaphore(device: &DeviceState, handle: u64) -> bool {
+    let used = locked(&device.timelines).get(&handle).map(|timeline| timeline.object);
+    let unfinished = device.unfinished().into_iter().find(|moment| Some(moment.semaphore) == used);
+    let mut at_rest = true;
+    if let Some(moment) = unfinished {
+        device.state.complain(format!("vkDestroySemaphore before {moment} is reached"));
+        at_rest = device.settle().is_ok();
+    }
+    locked(&device.timelines).remove(&handle);
+    at_rest
 }
 
 unsafe extern "system" fn create_compute_pipelines(

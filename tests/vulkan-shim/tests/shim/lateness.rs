@@ -1,0 +1,65 @@
+//! Progress that the host sees late, and in another order.
+
+use core::time::Duration;
+use std::time::Instant;
+
+use ash::vk;
+use trunnion_vulkan_shim::Plan;
+
+use crate::program::{Program, assert_clean, shim, submit, timeline, wait};
+
+#[test]
+fn progress_is_seen_as_late_as_the_plan_says() {
+    let late = Duration::from_millis(80);
+    let Some(shim) = shim(Plan::new().delay(move |_, value| if value == 2 { late } else { Duration::ZERO })) else {
+        return;
+    };
+    unsafe {
+        let program = Program::new(&shim);
+        program.submit(&[], None, 1).unwrap();
+        program.wait(1).unwrap();
+        let begun = Instant::now();
+        program.submit(&[], None, 2).unwrap();
+        assert_eq!(program.device.get_semaphore_counter_value(program.semaphore), Ok(1));
+        let soon = wait(&program.device, &[(program.semaphore, 2)], vk::SemaphoreWaitFlags::empty(), 1_000_000);
+        assert_eq!(soon, Err(vk::Result::TIMEOUT));
+        program.wait(2).unwrap();
+        assert!(begun.elapsed() >= late, "{:?}", begun.elapsed());
+        assert_eq!(program.device.get_semaphore_counter_value(program.semaphore), Ok(2));
+        program.end();
+    }
+    assert_clean(&shim);
+}
+
+#[test]
+fn semaphores_are_seen_in_another_order_than_that_of_their_signals() {
+    let late = |semaphore, _| if semaphore == 1 { Duration::from_millis(200) } else { Duration::ZERO };
+    let Some(shim) = shim(Plan::new().delay(late)) else { return };
+    unsafe {
+        let program = Program::new(&shim);
+        let other = timeline(&program.device);
+        program.submit(&[], None, 1).unwrap();
+        submit(&program.device, program.queue, &[], &[(program.semaphore, 1)], &[(other, 1)]).unwrap();
+        let both = [(program.semaphore, 1), (other, 1)];
+        wait(&program.device, &both, vk::SemaphoreWaitFlags::ANY, 10_000_000_000).unwrap();
+        assert_eq!(program.device.get_semaphore_counter_value(other), Ok(1));
+        assert_eq!(program.device.get_semaphore_counter_value(program.semaphore), Ok(0), "it was signalled before");
+        wait(&program.device, &both, vk::SemaphoreWaitFlags::empty(), 10_000_000_000).unwrap();
+        program.device.destroy_semaphore(other, None);
+        program.end();
+    }
+    assert_clean(&shim);
+}
+
+#[test]
+fn a_signal_of_the_host_is_seen_at_once() {
+    let Some(shim) = shim(Plan::new().delay(|_, _| Duration::from_secs(60))) else { return };
+    unsafe {
+        let program = Program::new(&shim);
+        let info = vk::SemaphoreSignalInfo::default().semaphore(program.semaphore).value(3);
+        program.device.signal_semaphore(&info).unwrap();
+        program.wait(3).unwrap();
+        program.end();
+    }
+    assert_clean(&shim);
+}
