@@ -51,4 +51,4 @@ pub use calls::Failure;
 pub use objects::{Alive, Object};
 pub use plan::Plan;
 pub use record::{Barrier, Bound, Command, Moment, Region, Submission};
-pub use shim::{Shim, ShimError};
+pub use shim::{Held, Shim, ShimError};

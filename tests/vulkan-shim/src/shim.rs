@@ -1,5 +1,7 @@
 //! A shim: its entry, and what it saw.
 
+use core::sync::atomic::Ordering;
+
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -80,6 +82,12 @@ impl Shim {
         locked(&self.state.calls).plan_allocation(memory_type, nth, code);
     }
 
+    /// The host sees no progress of timeline semaphores from now on, until what this gives is dropped. The device works on.
+    pub fn hold(&self) -> Held<'_> {
+        self.state.held.store(true, Ordering::Release);
+        Held(&self.state)
+    }
+
     /// The planned failures that happened, in their order.
     pub fn fired(&self) -> Vec<Failure> {
         locked(&self.state.calls).fired()
@@ -104,6 +112,16 @@ impl Shim {
     /// after its end, left behind by its device; flushes beside what is mapped; a wait that nothing fulfils.
     pub fn complaints(&self) -> Vec<String> {
         locked(&self.state.complaints).clone()
+    }
+}
+
+/// The host sees no progress while it is there. See [`Shim::hold`].
+#[derive(Debug)]
+pub struct Held<'a>(&'a State);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.store(false, Ordering::Release);
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) submissions: Mutex<Vec<Submission>>,
     pub(crate) complaints: Mutex<Vec<String>>,
     pub(crate) busy: Busy,
+    /// The host is shown no progress.
+    pub(crate) held: AtomicBool,
     queues: AtomicU32,
     submits: AtomicU32,
 }
@@ -58,6 +60,7 @@ impl State {
             submissions: Mutex::default(),
             complaints: Mutex::default(),
             busy: Busy::default(),
+            held: AtomicBool::new(false),
             queues: AtomicU32::new(0),
             submits: AtomicU32::new(0),
         }
@@ -66,6 +69,11 @@ impl State {
     /// Counts a call. `Err` is what it answers instead of doing anything.
     pub(crate) fn enter(&self, function: &'static str) -> Result<(), vk::Result> {
         locked(&self.calls).count(function).map_or(Ok(()), Err)
+    }
+
+    /// Whether progress is shown another time than it is made.
+    pub(crate) fn is_late(&self) -> bool {
+        self.plan.delay.is_some() || self.held.load(Ordering::Acquire)
     }
 
     pub(crate) fn complain(&self, what: String) {

@@ -49,6 +49,11 @@ impl Timeline {
         self.waits.iter().min().copied()
     }
 
+    /// What the host was shown last.
+    pub(crate) fn last_shown(&self) -> u64 {
+        self.shown
+    }
+
     /// What the host is shown, where the device has reached `real`.
     pub(crate) fn shown(&mut self, real: u64, now: Instant) -> u64 {
         let passed = self.signals.iter().take_while(|(value, due)| *value <= real && *due <= now).count();

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,6 +13,7 @@ use super::{array, enter, in_chain, pointer};
 use crate::record::{Moment, Submission};
 use crate::registry::{COMMANDS, QUEUES};
 use crate::state::{DeviceState, QueueState, locked};
+use crate::timeline::Timeline;
 
 pub(super) fn find(name: &str) -> vk::PFN_vkVoidFunction {
     match name {
@@ -85,9 +87,11 @@ unsafe extern "system" fn queue_submit(
     unsafe {
         let submissions: Vec<_> = array(infos, count).iter().map(|info| read(&queue, call, info)).collect();
         let real = locked(&queue.real);
+        // Locked until it is noted: nobody sees progress of what is not.
+        let mut timelines = locked(&device.timelines);
         let code = (device.raw.fp_v1_0().queue_submit)(*real, count, infos, fence);
         if code == vk::Result::SUCCESS {
-            array(infos, count).iter().for_each(|info| note(device, info));
+            array(infos, count).iter().for_each(|info| note(device, &mut timelines, info));
             locked(&device.state.submissions).extend(submissions);
         }
         code
@@ -148,9 +152,8 @@ unsafe fn read(queue: &QueueState, call: u32, info: &vk::SubmitInfo<'_>) -> Subm
 }
 
 /// Notes on the semaphores what was submitted, and when the host may see it.
-unsafe fn note(device: &DeviceState, info: &vk::SubmitInfo<'_>) {
+unsafe fn note(device: &DeviceState, timelines: &mut BTreeMap<u64, Timeline>, info: &vk::SubmitInfo<'_>) {
     let now = Instant::now();
-    let mut timelines = locked(&device.timelines);
     // SAFETY: as the function's caller promises.
     let (waits, signals) = unsafe { (waits(info), signals(info)) };
     for (semaphore, value) in waits {

@@ -1,5 +1,6 @@
 //! How the host sees what the device has done: semaphores and fences, late where the plan says so.
 
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::thread;
 use std::time::Instant;
@@ -36,11 +37,12 @@ hand_on! {
 unsafe fn shown(device: &DeviceState, semaphore: vk::Semaphore) -> Result<u64, vk::Result> {
     // SAFETY: as the function's caller promises.
     let real = unsafe { device.raw.get_semaphore_counter_value(semaphore) }?;
-    if device.state.plan.delay.is_none() {
-        return Ok(real);
-    }
     let mut timelines = locked(&device.timelines);
-    Ok(timelines.get_mut(&semaphore.as_raw()).map_or(real, |timeline| timeline.shown(real, Instant::now())))
+    let Some(timeline) = timelines.get_mut(&semaphore.as_raw()) else { return Ok(real) };
+    if device.state.held.load(Ordering::Acquire) {
+        return Ok(timeline.last_shown());
+    }
+    Ok(timeline.shown(real, Instant::now()))
 }
 
 unsafe extern "system" fn get_semaphore_counter_value(
@@ -69,12 +71,7 @@ unsafe extern "system" fn get_semaphore_counter_value(
 }
 
 /// Waits by `attempt`, which waits as long as it is told; a device that is lost meanwhile ends it.
-fn wait(
-    device: &DeviceState,
-    timeout: u64,
-    slice: Duration,
-    mut attempt: impl FnMut(Duration) -> vk::Result,
-) -> vk::Result {
+fn wait(device: &DeviceState, timeout: u64, mut attempt: impl FnMut(Duration) -> vk::Result) -> vk::Result {
     let begun = Instant::now();
     let timeout = Duration::from_nanos(timeout);
     loop {
@@ -82,7 +79,7 @@ fn wait(
             return vk::Result::ERROR_DEVICE_LOST;
         }
         let left = timeout.saturating_sub(begun.elapsed());
-        let answer = attempt(left.min(slice));
+        let answer = attempt(left.min(SLICE));
         if answer != vk::Result::TIMEOUT || left.is_zero() {
             return answer;
         }
@@ -106,14 +103,16 @@ unsafe extern "system" fn wait_semaphores(
         if semaphores.iter().any(|semaphore| device.name(*semaphore, CALL).number == 0) {
             return vk::Result::ERROR_UNKNOWN;
         }
-        if device.state.plan.delay.is_none() {
-            let wait_semaphores = device.raw.fp_v1_2().wait_semaphores;
-            return wait(&device, timeout, SLICE, |time| {
-                wait_semaphores(device.handle(), info, time.as_nanos() as u64)
-            });
-        }
         let any = (*info).flags.contains(vk::SemaphoreWaitFlags::ANY);
-        wait(&device, timeout, STEP, |time| {
+        let wait_semaphores = device.raw.fp_v1_2().wait_semaphores;
+        wait(&device, timeout, |time| {
+            // What is not late is waited for by the driver itself.
+            if !device.state.is_late() {
+                let code = wait_semaphores(device.handle(), info, time.as_nanos() as u64);
+                if code != vk::Result::SUCCESS {
+                    return code;
+                }
+            }
             let mut reached = 0;
             for (&semaphore, &value) in semaphores.iter().zip(values) {
                 match shown(&device, semaphore) {
@@ -124,7 +123,7 @@ unsafe extern "system" fn wait_semaphores(
             if reached == semaphores.len() || any && reached > 0 {
                 return vk::Result::SUCCESS;
             }
-            thread::sleep(time);
+            thread::sleep(time.min(STEP));
             vk::Result::TIMEOUT
         })
     }
@@ -157,7 +156,7 @@ unsafe extern "system" fn wait_for_fences(
         Err(code) => return code,
     };
     let wait_for_fences = device.raw.fp_v1_0().wait_for_fences;
-    wait(&device, timeout, SLICE, |time| {
+    wait(&device, timeout, |time| {
         // SAFETY: a device that lives; the caller's arguments are those of the function.
         unsafe { wait_for_fences(device.handle(), count, fences, all, time.as_nanos() as u64) }
     })

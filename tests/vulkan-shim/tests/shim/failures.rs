@@ -1,5 +1,7 @@
 //! Calls that fail as planned, and a device that is lost.
 
+use std::panic::AssertUnwindSafe;
+
 use ash::vk;
 use trunnion_vulkan_shim::Plan;
 
@@ -107,4 +109,33 @@ fn a_command_that_fails_is_not_recorded() {
     }
     assert_eq!(shim.submissions()[0].commands.len(), 1);
     assert_clean(&shim);
+}
+
+#[test]
+fn memory_of_one_type_is_refused_whatever_else_is_allocated() {
+    use vk::MemoryPropertyFlags as Flags;
+    let types = [(Flags::DEVICE_LOCAL, 0), (Flags::HOST_VISIBLE | Flags::HOST_COHERENT, 0)];
+    let Some(shim) = shim(Plan::new().memory_types(types)) else { return };
+    unsafe {
+        let program = Program::new(&shim);
+        shim.fail_allocation(1, 2, vk::Result::ERROR_OUT_OF_HOST_MEMORY);
+        let ask = |kind| {
+            let info = vk::MemoryAllocateInfo::default().allocation_size(64).memory_type_index(kind);
+            program.device.allocate_memory(&info, None)
+        };
+        let given = [ask(1), ask(0), ask(0), ask(1), ask(1)];
+        assert_eq!(given[3], Err(vk::Result::ERROR_OUT_OF_HOST_MEMORY));
+        assert_eq!(given.iter().filter(|memory| memory.is_ok()).count(), 4);
+        given.into_iter().flatten().for_each(|memory| program.device.free_memory(memory, None));
+        program.end();
+    }
+    assert_clean(&shim);
+}
+
+#[test]
+fn a_pipeline_fails_by_the_name_of_its_entry_point() {
+    let Some(shim) = shim(Plan::new().fail_pipeline("main", vk::Result::ERROR_INVALID_SHADER_NV)) else { return };
+    let failed = std::panic::catch_unwind(AssertUnwindSafe(|| unsafe { Program::new(&shim) }));
+    assert!(failed.is_err_and(|why| why.downcast_ref::<String>().is_some_and(|why| why.contains("INVALID_SHADER"))));
+    assert_eq!(shim.calls("vkCreateComputePipelines"), 1);
 }

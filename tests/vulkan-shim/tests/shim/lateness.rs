@@ -63,3 +63,22 @@ fn a_signal_of_the_host_is_seen_at_once() {
     }
     assert_clean(&shim);
 }
+
+#[test]
+fn while_it_is_held_the_host_sees_nothing_of_what_the_device_does() {
+    let Some(shim) = shim(Plan::new()) else { return };
+    unsafe {
+        let program = Program::new(&shim);
+        program.submit(&[], None, 1).unwrap();
+        program.wait(1).unwrap();
+        let held = shim.hold();
+        program.submit(&[], None, 2).unwrap();
+        assert_eq!(program.device.get_semaphore_counter_value(program.semaphore), Ok(1));
+        let soon = wait(&program.device, &[(program.semaphore, 2)], vk::SemaphoreWaitFlags::empty(), 5_000_000);
+        assert_eq!(soon, Err(vk::Result::TIMEOUT));
+        drop(held);
+        program.wait(2).unwrap();
+        program.end();
+    }
+    assert_clean(&shim);
+}
