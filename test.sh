@@ -2,6 +2,7 @@
 # Runs every test there is: units, documentation, examples, the conformance suite on each backend built so far, the no_std
 # crates on a target that has no std, and a firmware of them in an emulator. Installs what is missing. Takes no options.
 source "$(dirname "$0")/ci/workspace.sh"
+source ci/drivers.sh
 
 export TRUNNION_REQUIRE=${TRUNNION_REQUIRE:-$BACKENDS}
 log=$(mktemp) firmware_log=$(mktemp)
@@ -9,10 +10,12 @@ trap 'rm -f "$log" "$firmware_log"' EXIT
 
 # For the tests that count instructions.
 need valgrind valgrind libc6-dbg
+# For those that look at what is written as SPIR-V.
+need spirv-val spirv-tools
 
-say "cargo test --workspace (TRUNNION_REQUIRE=$TRUNNION_REQUIRE)"
+say "cargo test --workspace ${ALL_BACKENDS[*]} (TRUNNION_REQUIRE=$TRUNNION_REQUIRE)"
 tests=ok
-cargo test --workspace --no-fail-fast 2>&1 | tee "$log" || tests=FAILED
+cargo test --workspace "${ALL_BACKENDS[@]}" --no-fail-fast 2>&1 | tee "$log" || tests=FAILED
 count_tests "$log"
 # A run that tested nothing has not passed.
 ((PASSED > 0)) || tests=FAILED

@@ -29,6 +29,9 @@ matrix=(
     '-p trunnion-resource-tracker --all-targets'
     '-p trunnion-resource-tracker --no-default-features'
 
+    '-p trunnion-kernel-wgsl --all-targets'
+    '-p trunnion-kernel-wgsl --no-default-features'
+
     '-p trunnion-server-layers --all-targets'
     '-p trunnion-server-layers --no-default-features'
 
@@ -45,11 +48,15 @@ matrix=(
     '-p trunnion --all-targets'
     '-p trunnion --no-default-features'
     '-p trunnion --no-default-features --features host'
+    '-p trunnion --no-default-features --features vulkan'
+    '-p trunnion --all-targets --features vulkan'
     '-p trunnion --all-targets --features serde'
 
     '-p trunnion-conformance --all-targets'
     '-p trunnion-conformance --no-default-features'
     '-p trunnion-conformance --no-default-features --features facade'
+    '-p trunnion-conformance --no-default-features --features vulkan'
+    '-p trunnion-conformance --all-targets --features vulkan'
 
     '-p trunnion-mutants --all-targets'
 

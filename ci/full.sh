@@ -2,6 +2,7 @@
 # The long forms of what .ci/run does in short: hours, for a quiet machine. `ci/full.sh [STEP…]` runs all steps, or those named.
 # All of them run, and one that fails fails the whole.
 source "$(dirname "$0")/workspace.sh"
+source ci/drivers.sh
 
 export CARGO_TERM_COLOR=never
 steps=()
@@ -26,7 +27,7 @@ step fuzz ci/fuzz.sh 600
 step loom ci/loom.sh --long
 step sanitize ci/sanitize.sh --long
 # A hundred times the cases, where a test does not say how many it needs.
-step proptest env PROPTEST_CASES=25600 TRUNNION_REQUIRE="$BACKENDS" cargo test --workspace --release --exclude trunnion-mutants
+step proptest env PROPTEST_CASES=25600 TRUNNION_REQUIRE="$BACKENDS" cargo test --workspace "${ALL_BACKENDS[@]}" --release --exclude trunnion-mutants
 # Each broken device with the whole suite.
 step mutants env TRUNNION_MUTANTS=full cargo test --release -p trunnion-mutants
 # The code of the peers' workspace, for which everything they need is built.

@@ -6,6 +6,7 @@
 use crate::blocks::Blocks;
 use crate::descriptors::Pools;
 use crate::device::Device;
+use crate::exit::{self, Inside, Step};
 use crate::failure::refusal;
 use crate::grid;
 use crate::kernel::{self, Pipeline, VulkanCode};
@@ -13,7 +14,7 @@ use crate::launch::Counts;
 use crate::loss::Loss;
 use crate::queue::Queue;
 use crate::resource::VulkanResource;
-use crate::staging;
+use crate::staging::{self, Direction, StagingBlock};
 use crate::storage::VulkanPage;
 use crate::stream::{Supplies, VulkanStream};
 use alloc::boxed::Box;
@@ -52,6 +53,8 @@ pub struct VulkanDriver {
     /// The kernel that keeps counts in memory within the limits; made for the first of them.
     checker: Option<Arc<Pipeline>>,
     notifier: Option<Notifier>,
+    /// While it is dropped; after all that is.
+    inside: Option<Inside>,
 }
 
 impl VulkanDriver {
@@ -61,6 +64,7 @@ impl VulkanDriver {
     /// What the device answers.
     pub(crate) fn new(device: Arc<Device>) -> Result<Self> {
         let loss = Arc::new(Loss::default());
+        exit::after(Step::Opened);
         let queue = |(family, raw): &(u32, _)| Queue::new(&device, &loss, *family, *raw).map(Arc::new);
         let queues = device.queues.iter().map(queue).collect::<Result<Vec<_>>>()?;
         if queues.is_empty() {
@@ -69,7 +73,9 @@ impl VulkanDriver {
         }
         let size = device.page_alignment();
         let supplies = Supplies {
-            nothing: VulkanPage::allocate(&device, size).map_err(|refused| refusal(size, refused))?,
+            // Not a page, which would be counted of the device's memory.
+            nothing: StagingBlock::allocate(&device, size, Direction::Upload)
+                .map_err(|refused| refusal(size, refused))?,
             blocks: Blocks::new(&device),
             pools: Pools::new(&device),
             regions: Vec::new(),
@@ -77,7 +83,7 @@ impl VulkanDriver {
             device: device.clone(),
         };
         let reader = Arc::new(Reader::new(device.properties.features.sources.clone(), device.wgsl));
-        Ok(Self { device, loss, reader, queues, opened: 0, supplies, checker: None, notifier: None })
+        Ok(Self { device, loss, reader, queues, opened: 0, supplies, checker: None, notifier: None, inside: None })
     }
 }
 
@@ -330,6 +336,7 @@ unsafe impl Driver for VulkanDriver {
 
 impl Drop for VulkanDriver {
     fn drop(&mut self) {
+        self.inside = Some(Inside::new());
         self.queues.iter().for_each(|queue| queue.end());
     }
 }

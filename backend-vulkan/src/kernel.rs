@@ -5,6 +5,7 @@
 //! it is: its parameters are a uniform block at the binding behind the last buffer.
 
 use crate::device::Device;
+use crate::exit::{self, Inside, Step};
 use crate::loss::Loss;
 use crate::spirv::{Head, Specialised};
 use alloc::borrow::Cow;
@@ -83,7 +84,10 @@ pub(crate) fn compile(device: &Arc<Device>, loss: &Loss, job: &CompileJob<'_>) -
     let stored = match is_ours {
         Some(true) => StoredCode::Used,
         Some(false) => StoredCode::Damaged(cache.data()),
-        None => StoredCode::Keep(cache.data()),
+        None => match cache.data() {
+            nothing if nothing.is_empty() => StoredCode::None,
+            data => StoredCode::Keep(data),
+        },
     };
     Ok(Compiled { code: VulkanCode(Arc::new(pipeline)), stored })
 }
@@ -279,6 +283,7 @@ impl Pipeline {
         // Of a call that failed, what it says it made counts for nothing.
         let made = made.map_err(|(_, result)| shader.refused(loss, "vkCreateComputePipelines", result))?;
         self.raw = made.first().copied().unwrap_or(vk::Pipeline::null());
+        exit::after(Step::Compiled);
         Ok(())
     }
 
@@ -320,6 +325,7 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
+        let _inside = Inside::new();
         let raw = &self.device.raw;
         // SAFETY: batches that use it hold it, so the device is done with it.
         unsafe {

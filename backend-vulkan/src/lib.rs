@@ -9,6 +9,7 @@ mod blocks;
 mod descriptors;
 mod device;
 mod driver;
+mod exit;
 mod failure;
 mod grid;
 mod instance;

@@ -12,6 +12,7 @@
 //! takes longer is unfinished, to end when the device does.
 
 use crate::device::Device;
+use crate::exit::{self, Inside, Step};
 use crate::loss::Loss;
 use alloc::format;
 use alloc::sync::Arc;
@@ -96,7 +97,11 @@ impl Queue {
         let (queue, notifier) = (self.clone(), notifier.clone());
         let started = thread::Builder::new()
             .name("trunnion-vulkan".into())
-            .spawn(move || queue.attend(&notifier))
+            .spawn(move || {
+                queue.attend(&notifier);
+                let _inside = Inside::new();
+                drop(queue);
+            })
             .map_err(|error| {
                 let message = format!("the thread that waits for the device's work: {error}");
                 Error::Driver { call: "spawn".into(), code: i64::from(error.raw_os_error().unwrap_or(0)), message }
@@ -142,6 +147,7 @@ impl Queue {
         // Ordered before the look whether the thread sleeps, as its announcement that it will is before it looks here.
         self.submitted.store(value, Ordering::SeqCst);
         drop(raw);
+        exit::after(Step::Submitted);
         self.rouse();
         Ok(value)
     }
@@ -233,14 +239,17 @@ impl Queue {
         // Whoever submits before this thread is known rouses nobody, and need not: it does not sleep before it has looked.
         let _ = self.watch.thread.set(thread::current());
         let slice = SLICE.as_nanos() as u64;
-        let mut seen = 0;
+        let (mut seen, mut inside) = (0, None);
         while !self.watch.is_over.load(Ordering::SeqCst) {
             if self.submitted.load(Ordering::SeqCst) == seen {
+                inside = None;
                 self.sleep(seen);
                 continue;
             }
+            inside.get_or_insert_with(Inside::new);
             match self.wait(seen + 1, slice) {
                 Ok(()) => {
+                    exit::after(Step::Finished);
                     seen = self.look().unwrap_or(seen + 1).min(self.submitted.load(Ordering::SeqCst)).max(seen + 1);
                     notifier.notify();
                 }

@@ -4,6 +4,7 @@
 //! every copy through it is checked against its size.
 
 use crate::device::Device;
+use crate::exit::Inside;
 use crate::failure::{failed, refused};
 use crate::memory::MemoryType;
 use alloc::format;
@@ -224,6 +225,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        let _inside = Inside::new();
         // SAFETY: whoever dropped it knows that the device no longer uses it; freeing unmaps.
         unsafe {
             self.device.raw.destroy_buffer(self.buffer, None);

@@ -15,12 +15,12 @@
 use crate::blocks::{Arena, Blocks, Piece};
 use crate::descriptors::{Pools, SetPool};
 use crate::device::Device;
+use crate::exit::Inside;
 use crate::kernel::Pipeline;
 use crate::launch::Bound;
 use crate::loss::Loss;
 use crate::queue::{Queue, Wait};
-use crate::staging::Direction;
-use crate::storage::VulkanPage;
+use crate::staging::{Direction, StagingBlock};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -58,7 +58,7 @@ pub(crate) struct Supplies {
     pub(crate) blocks: Blocks,
     pub(crate) pools: Pools,
     /// What stands for buffers of too few bytes for one element: memory where nothing else lies.
-    pub(crate) nothing: VulkanPage,
+    pub(crate) nothing: StagingBlock,
     /// Regions of the copy that is being recorded.
     pub(crate) regions: Vec<vk::BufferCopy>,
 }
@@ -78,6 +78,8 @@ pub struct VulkanStream {
     pub(crate) bound: Bound,
     reported: u64,
     barriers: u64,
+    // As long as it has not ended, the device may work for it.
+    _inside: Inside,
 }
 
 /// Operations that are submitted together, and what they use until they are finished.
@@ -168,6 +170,7 @@ impl VulkanStream {
             bound: Bound::default(),
             reported: 0,
             barriers: 0,
+            _inside: Inside::new(),
         })
     }
 

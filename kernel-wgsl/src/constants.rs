@@ -64,7 +64,10 @@ fn refused(scalar: Scalar, value: f64) -> Option<String> {
 }
 
 fn there_are(module: &Module) -> String {
-    let names: Vec<_> =
-        module.overrides.iter().map(|(_, known)| known.name.clone().unwrap_or_else(|| key(known))).collect();
-    if names.is_empty() { "it has none".into() } else { format!("there are: {}", names.join(", ")) }
+    // Expressions of overrides are among them, without a name.
+    let named = module.overrides.iter().filter_map(|(_, known)| known.name.as_deref());
+    match &named.collect::<Vec<_>>()[..] {
+        [] => "it has none".into(),
+        names => format!("there are: {}", names.join(", ")),
+    }
 }

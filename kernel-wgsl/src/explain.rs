@@ -31,6 +31,10 @@ pub(crate) fn not_parsed(kernel: &str, text: &str, error: &ParseError) -> Error 
 pub(crate) fn not_valid(kernel: &str, text: &str, error: &WithSpan<ValidationError>) -> Error {
     let mut message = error.as_inner().to_string();
     let mut cause = error.as_inner().source();
+    // That it is in the one entry point there is says nothing.
+    if let (ValidationError::EntryPoint { .. }, Some(inner)) = (error.as_inner(), cause) {
+        (message, cause) = (inner.to_string(), inner.source());
+    }
     while let Some(inner) = cause {
         // Some errors say what is inside them, others leave it to their source.
         let inner_text = inner.to_string();
@@ -66,8 +70,11 @@ fn compile<'a>(
     for (range, label) in ranges.take(PLACES) {
         let place = Place::of(text, range.start, range.end);
         line.get_or_insert(place.line);
-        message.push_str(&format!("\n{place} {}", cut(label)));
-        message.truncate(message.trim_end().len());
+        message.push_str(&format!("\n{place}"));
+        // Some places are labelled with what only the compiler's authors know.
+        if !label.is_empty() && label != "see msg" && !label.starts_with("naga::") {
+            message.push_str(&format!(" {}", cut(label)));
+        }
     }
     for note in notes.take(NOTES) {
         message.push_str(&format!("\nnote: {}", cut(note)));

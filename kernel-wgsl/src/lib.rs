@@ -9,6 +9,7 @@ extern crate std;
 mod capabilities;
 mod constants;
 mod contain;
+mod depth;
 mod explain;
 mod module;
 mod reader;

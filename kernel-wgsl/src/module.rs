@@ -2,7 +2,8 @@
 
 use crate::capabilities::Capabilities;
 use crate::constants;
-use crate::contain::contain;
+use crate::contain;
+use crate::depth::Depth;
 use crate::explain::{invalid, not_compiled, not_parsed, not_valid};
 use crate::reflect::{Declared, Used, entry_point};
 use crate::verify;
@@ -21,12 +22,21 @@ use trunnion_runtime_core::kernel::{Interface, Kernel};
 /// [`KernelHandle::parsed`](trunnion_runtime_core::kernel::KernelHandle::parsed) holds for a kernel that a [`Reader`](crate::Reader) read.
 pub struct Module {
     pub(crate) kernel: String,
+    pub(crate) depth: Depth,
     pub(crate) module: naga::Module,
     pub(crate) info: ModuleInfo,
     pub(crate) capabilities: Capabilities,
     fewest: Vec<u64>,
     /// The bytes of the parameters, and how many buffers stand before them.
     pub(crate) parameters: Option<(u32, u32)>,
+}
+
+/// What a kernel says of itself, asked on the caller's thread.
+struct Asked<'a> {
+    name: &'a str,
+    interface: Option<Interface>,
+    workgroup: Option<[u32; 3]>,
+    constants: Vec<(String, f64)>,
 }
 
 impl Module {
@@ -41,26 +51,34 @@ impl Module {
         text: &str,
         capabilities: Capabilities,
     ) -> Result<(Self, Interface, [u32; 3])> {
-        let name = kernel.name();
+        let asked = Asked {
+            name: kernel.name(),
+            interface: kernel.interface(),
+            workgroup: kernel.workgroup_size(),
+            constants: kernel.constants(),
+        };
         if u32::try_from(text.len()).is_err() {
-            return Err(invalid(name, format!("its text has {} bytes, and may have {}", text.len(), u32::MAX)));
+            return Err(invalid(asked.name, format!("its text has {} bytes, and may have {}", text.len(), u32::MAX)));
         }
-        contain(name, || Self::read_checked(kernel, name, text, capabilities))
+        let depth = Depth::of(text);
+        contain::check(asked.name, depth)?;
+        contain::run(asked.name, depth, || Self::read_contained(&asked, text, depth, capabilities))
     }
 
-    fn read_checked(
-        kernel: &dyn Kernel,
-        name: &str,
+    fn read_contained(
+        asked: &Asked<'_>,
         text: &str,
+        depth: Depth,
         capabilities: Capabilities,
     ) -> Result<(Self, Interface, [u32; 3])> {
+        let name = asked.name;
         let parsed = naga::front::wgsl::parse_str(text).map_err(|error| not_parsed(name, text, &error))?;
         // These come first: what is said of other stages and of textures then says what kernels have in their place.
         entry_point(name, &parsed)?;
         let found = Declared::of(name, &parsed)?;
         let mut validator = capabilities.validator(naga::valid::Capabilities::empty());
         let info = validator.validate(&parsed).map_err(|error| not_valid(name, text, &error))?;
-        let values = constants::values(name, &parsed, &kernel.constants())?;
+        let values = constants::values(name, &parsed, &asked.constants)?;
         let entry = Some((ShaderStage::Compute, name));
         let resolved = process_overrides(&parsed, &info, entry, &values).map_err(|error| match error {
             PipelineConstantError::ValidationError(error) => not_valid(name, text, &error),
@@ -76,20 +94,21 @@ impl Module {
         let (module, info) = resolved.unwrap_or((parsed, info));
 
         let workgroup = entry_point(name, &module)?.workgroup_size;
-        if let Some(declared) = kernel.workgroup_size()
+        if let Some(declared) = asked.workgroup
             && declared != workgroup
         {
             let why = format!("a workgroup size of {declared:?} is declared, and its text has {workgroup:?}");
             return Err(invalid(name, why));
         }
         let used = Used::of(&module, info.get_entry_point(0), found.buffers.len());
-        let interface = match kernel.interface() {
-            Some(interface) => verify::declared(name, interface, &found, &used)?,
+        let interface = match &asked.interface {
+            Some(interface) => verify::declared(name, interface.clone(), &found, &used)?,
             None => verify::found(&found, &used),
         };
         let buffers = found.buffers.len() as u32;
         let module = Self {
             kernel: name.to_string(),
+            depth,
             module,
             info,
             capabilities,

@@ -10,7 +10,8 @@ use trunnion_runtime_core::kernel::{Kernel, KernelReader, Reading, Source};
 /// The reader of a device that takes WGSL. It reads each text once, on the caller's thread: what came of it is a [`Module`] that the
 /// kernel's handle holds. Of sources in other forms what is declared counts.
 ///
-/// Reading takes a fraction of a millisecond, more for long texts, and a thread's usual stack.
+/// Reading takes a fraction of a millisecond, more for long texts, and up to 1 MiB of stack; a text that takes more is read on a thread of
+/// its own (without `std` it is refused).
 #[derive(Clone, Debug)]
 pub struct Reader {
     takes: Vec<SourceForm>,

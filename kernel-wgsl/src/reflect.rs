@@ -6,7 +6,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use naga::proc::GlobalCtx;
 use naga::valid::{FunctionInfo, GlobalUse};
-use naga::{AddressSpace, ArraySize, EntryPoint, GlobalVariable, Module, ShaderStage, TypeInner};
+use naga::{
+    AddressSpace, ArraySize, Binding, EntryPoint, GlobalVariable, Handle, Module, ShaderStage, Type, TypeInner,
+};
 use trunnion_runtime_core::error::Result;
 
 /// What a text declares.
@@ -96,9 +98,8 @@ impl Declared {
             && *binding as usize != buffers.len()
         {
             let (name, count) = (name(variable), buffers.len());
-            let why = format!(
-                "`{name}`, the parameters, is at binding {binding}; its place is {count}, behind the {count} buffers"
-            );
+            let why =
+                format!("`{name}`, the parameters, is at binding {binding}; its place is {count}, behind the buffers");
             return Err(invalid(kernel, why));
         }
         let context = module.to_ctx();
@@ -152,7 +153,17 @@ impl Used {
 /// [`Error::InvalidKernel`](trunnion_runtime_core::error::Error::InvalidKernel) where there is none, or another one.
 pub(crate) fn entry_point<'a>(kernel: &str, module: &'a Module) -> Result<&'a EntryPoint> {
     match &module.entry_points[..] {
-        [entry] if entry.name == kernel && entry.stage == ShaderStage::Compute => Ok(entry),
+        [entry] if entry.name == kernel && entry.stage == ShaderStage::Compute => {
+            let mut arguments = entry.function.arguments.iter();
+            match arguments.find(|argument| !is_built_in(module, argument.ty, argument.binding.as_ref())) {
+                Some(argument) => {
+                    let name = argument.name.as_deref().unwrap_or("an argument");
+                    let why = format!("`{name}` of its entry point is no `@builtin`; arguments are bound as buffers");
+                    Err(invalid(kernel, why))
+                }
+                None => Ok(entry),
+            }
+        }
         [entry] if entry.name == kernel => {
             Err(invalid(kernel, format!("its entry point is `@{}`, and a kernel's is `@compute`", stage(entry.stage))))
         }
@@ -168,6 +179,17 @@ pub(crate) fn entry_point<'a>(kernel: &str, module: &'a Module) -> Result<&'a En
             let why = format!("its text has {} entry points, {}; a kernel's has one", entries.len(), names.join(", "));
             Err(invalid(kernel, why))
         }
+    }
+}
+
+/// Whether an argument of an entry point is a value that each invocation has anyway, or a struct of such.
+fn is_built_in(module: &Module, ty: Handle<Type>, binding: Option<&Binding>) -> bool {
+    match (binding, &module.types[ty].inner) {
+        (Some(binding), _) => matches!(binding, Binding::BuiltIn(_)),
+        (None, TypeInner::Struct { members, .. }) => {
+            members.iter().all(|member| is_built_in(module, member.ty, member.binding.as_ref()))
+        }
+        (None, _) => false,
     }
 }
 

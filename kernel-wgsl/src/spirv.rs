@@ -1,6 +1,6 @@
 //! A kernel as SPIR-V.
 
-use crate::contain::contain;
+use crate::contain;
 use crate::explain::not_compiled;
 use crate::module::Module;
 use alloc::borrow::Cow;
@@ -70,7 +70,7 @@ impl Module {
     /// [`Error::Compile`](trunnion_runtime_core::error::Error::Compile) for what the version cannot say,
     /// [`Error::Panicked`](trunnion_runtime_core::error::Error::Panicked) where the compiler does not survive the code.
     pub fn spirv(&self, options: &SpirVOptions) -> Result<SpirV> {
-        contain(&self.kernel, || {
+        contain::run(&self.kernel, self.depth, || {
             let (module, info, parameters) = self.parameters(options.push_constants);
             let pipeline =
                 spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: self.kernel.clone() };

@@ -19,7 +19,8 @@ struct BuiltIn {
     make: fn(&Options) -> Result<Arc<dyn Backend>>,
 }
 
-/// Every backend that can be compiled in: of two devices of the same kind, the one listed first is the better.
+/// Every backend that can be compiled in: of two devices of the same kind, the one listed first is the better. The host comes first, so that it is
+/// chosen before a driver that does a GPU's work on the same processor; a GPU is better than either for what it is.
 const BUILT_IN: &[BuiltIn] = &[
     #[cfg(feature = "host")]
     BuiltIn {
@@ -27,6 +28,14 @@ const BUILT_IN: &[BuiltIn] = &[
         make: |options| {
             use trunnion_backend_host::{HostBackend, HostOptions};
             Ok(Arc::new(HostBackend::new(HostOptions::default().apply(options)?)))
+        },
+    },
+    #[cfg(feature = "vulkan")]
+    BuiltIn {
+        name: "vulkan",
+        make: |options| {
+            use trunnion_backend_vulkan::{VulkanBackend, VulkanOptions};
+            Ok(Arc::new(VulkanBackend::new(VulkanOptions::default().apply(options)?)))
         },
     },
 ];

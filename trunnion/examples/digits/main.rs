@@ -1,6 +1,7 @@
 //! Trains a small network to read handwritten digits on the backend you name, and paints what it learned.
 //!
-//! `cargo run --release --example digits -- --backend host --epochs 30 --seed 1 --out out`
+//! `cargo run --release --example digits -- --backend host --epochs 30 --seed 1 --out out`; on a GPU or another Vulkan device
+//! `cargo run --release --features vulkan --example digits -- --backend vulkan`.
 //!
 //! The last line on stdout is the share of the 359 test digits read right. Exit code 2 means bad arguments, 1 any other failure.
 #![forbid(unsafe_code)]
