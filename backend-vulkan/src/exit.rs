@@ -3,18 +3,20 @@
 //! Drivers and layers are C++ libraries, whose static objects are destroyed while the process exits, on the thread that exits. A thread
 //! of ours that is in the driver then crashes the process, and so does the driver's own that still runs a kernel. So the process is asked
 //! to call us first. It calls in the reverse of the order in which it was asked, and a library may make static objects whenever something
-//! is done for the first time: it is asked anew after each [`Step`].
+//! is done for the first time: it is asked anew after a [`Step`], ever more rarely.
 //!
 //! When it calls, every device is shut down, and who is [`Inside`] a library is waited for. Who comes later stays outside: a thread that
 //! is parked until the process is gone harms nobody.
 
 use core::cell::Cell;
 use core::ffi::c_int;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::panic::catch_unwind;
 use std::sync::{Condvar, Mutex, Once, PoisonError};
 use std::thread;
 use trunnion_runtime_core::client::Client;
+use trunnion_runtime_core::sync::AtomicU64;
 
 /// The longest that the process is kept for what its devices have begun, and then for threads that are ending one already.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -69,6 +71,8 @@ pub(crate) enum Step {
     Opened,
     /// A kernel was compiled.
     Compiled,
+    /// Work was submitted.
+    Submitted,
     /// Work was finished.
     Finished,
 }
@@ -78,18 +82,21 @@ unsafe extern "C" {
     fn atexit(callback: extern "C" fn()) -> c_int;
 }
 
-/// A step was made: devices are ended before whatever it left behind is destroyed. Costs a look after the first time.
+/// A step was made: devices are ended before whatever it left behind is destroyed. Of a million steps of a kind, twenty ask the process.
 #[inline]
 pub(crate) fn after(step: Step) {
-    static ASKED: [Once; 3] = [const { Once::new() }; 3];
-    ASKED[step as usize].call_once(|| {
-        // SAFETY: the callback is a function of this crate, and catches its panics.
-        if unsafe { atexit(end) } != 0 {
-            log::warn!(
-                "vulkan: the system calls nobody when this process exits, so it should shut its devices down before"
-            );
-        }
-    });
+    static MADE: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+    if (MADE[step as usize].fetch_add(1, Ordering::Relaxed) + 1).is_power_of_two() {
+        ask();
+    }
+}
+
+#[cold]
+fn ask() {
+    // SAFETY: the callback is a function of this crate, and catches its panics.
+    if unsafe { atexit(end) } != 0 {
+        log::warn!("vulkan: the system calls nobody when this process exits; it should shut its devices down before");
+    }
 }
 
 extern "C" fn end() {

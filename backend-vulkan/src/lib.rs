@@ -9,8 +9,8 @@ mod blocks;
 mod descriptors;
 mod device;
 mod driver;
-mod exit;
 mod event;
+mod exit;
 mod external;
 mod failure;
 #[cfg(unix)]

@@ -163,6 +163,7 @@ impl Queue {
         // Ordered before the look whether the thread sleeps, as its announcement that it will is before it looks here.
         self.submitted.store(value, Ordering::SeqCst);
         drop(raw);
+        exit::after(Step::Submitted);
         self.rouse();
         Ok(value)
     }
@@ -255,7 +256,7 @@ impl Queue {
         let _ = self.watch.thread.set(thread::current());
         let slice = SLICE.as_nanos() as u64;
         let (mut seen, mut inside) = (0, None);
-        while !self.watch.is_over.load(Ordering::SeqCst) {
+        while !self.watch.is_over.load(Ordering::SeqCst) && self.loss.check().is_ok() {
             if self.submitted.load(Ordering::SeqCst) == seen {
                 inside = None;
                 self.sleep(seen);

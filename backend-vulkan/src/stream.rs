@@ -22,7 +22,6 @@ use crate::launch::Bound;
 use crate::loss::Loss;
 use crate::queue::{Links, Queue, Wait};
 use crate::staging::{Direction, StagingBlock};
-use crate::storage::VulkanPage;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -33,7 +33,7 @@ impl Adapter<'_> {
         let mut settings = Settings::default();
         settings.wait_timeout = SOON;
         let mut open = OpenSettings::default();
-        open.options = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        open.options.extend(options.iter().map(|(name, value)| (name.to_string(), value.to_string())));
         if self.has_validation {
             open.options.insert("validation".into(), "true".into());
         }
@@ -59,7 +59,7 @@ fn each(test: impl Fn(&Adapter<'_>)) {
         eprintln!("on {}", info.adapter);
         test(&Adapter { backend: &backend, index, has_validation });
     }
-    assert_eq!(validation_messages(), [String::new(); 0]);
+    assert_eq!(validation_messages(), Vec::<String>::new());
 }
 
 fn on_new_stream(client: &Client) -> Client {

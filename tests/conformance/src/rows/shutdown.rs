@@ -30,7 +30,8 @@ tests! {
     C16 a_client_in_a_thread_local_does_not_keep_the_process .child().seconds(4);
     C16 a_thread_that_panics_with_a_client_harms_nobody .child().seconds(10);
     C16 a_process_that_is_started_while_a_device_works_disturbs_nobody .child().seconds(20);
-    C16 a_process_may_end_with_work_queued .child().seconds(8);
+    // Without layers between backend and driver: those tear down what they are still asked for.
+    C16 a_process_may_end_with_work_queued .env(&[("CONFORMANCE_VALIDATION", "0")]).seconds(8);
     C16 a_hundred_devices_one_after_another_leave_no_memory_behind .child().seconds(40);
     C16 a_hundred_thousand_launches_without_a_sync_leave_no_memory_behind .child().seconds(60);
 }
