@@ -10,6 +10,8 @@ trap 'rm -f "$log" "$firmware_log"' EXIT
 
 # For the tests that count instructions.
 need valgrind valgrind libc6-dbg
+# For those that look at what is written as SPIR-V.
+need spirv-val spirv-tools
 
 say "cargo test --workspace ${ALL_BACKENDS[*]} (TRUNNION_REQUIRE=$TRUNNION_REQUIRE)"
 tests=ok

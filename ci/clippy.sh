@@ -29,6 +29,9 @@ matrix=(
     '-p trunnion-resource-tracker --all-targets'
     '-p trunnion-resource-tracker --no-default-features'
 
+    '-p trunnion-kernel-wgsl --all-targets'
+    '-p trunnion-kernel-wgsl --no-default-features'
+
     '-p trunnion-server-layers --all-targets'
     '-p trunnion-server-layers --no-default-features'
 

@@ -15,7 +15,7 @@ SEED=20260
 # Seconds and megabytes that one input may take.
 INPUT_SECONDS=5
 INPUT_MEMORY=2048
-targets=(config names options opening cache program trace)
+targets=(config names options opening cache program trace wgsl)
 [[ -z $ONLY || " ${targets[*]} " == *" $ONLY "* ]] || die "there is no target $ONLY; there are: ${targets[*]}"
 [[ -n $INPUT || $SECONDS_EACH =~ ^[1-9][0-9]*$ ]] || die "$SECONDS_EACH is no number of seconds from 1"
 

@@ -9,6 +9,7 @@ NO_STD_CRATES=(
     trunnion-runtime-core
     trunnion-memory-pools
     trunnion-resource-tracker
+    trunnion-kernel-wgsl
     trunnion-server-layers
     trunnion-backend-core
     trunnion-backend-host

@@ -3,6 +3,7 @@
 use crate::NAME;
 use crate::device::{Adapter, Device, adapters};
 use crate::driver::VulkanDriver;
+use crate::exit::Inside;
 use crate::instance::{self, Instance};
 use crate::options::VulkanOptions;
 use alloc::sync::Arc;
@@ -90,6 +91,7 @@ impl Backend for VulkanBackend {
     /// # Errors
     /// [`Error::BackendUnavailable`]: no loader, no driver, or no device that can be used, with the reason for each.
     fn enumerate(&self) -> Result<Vec<DeviceInfo>> {
+        let _inside = Inside::new();
         let adapters = adapters(&self.instance(self.options.validation)?)?;
         Ok(adapters.iter().zip(0..).map(|(adapter, index)| adapter.info(index, &self.options)).collect())
     }
@@ -100,6 +102,7 @@ impl Backend for VulkanBackend {
     /// # Errors
     /// [`Error::UnknownOption`], [`Error::BadOption`], [`Error::BackendUnavailable`], [`Error::NoDevice`]; what the driver answers.
     fn open(&self, index: u32, settings: &OpenSettings) -> Result<Opened> {
+        let _inside = Inside::new();
         let options = self.options.clone().apply(&settings.options)?;
         Ok(trunnion_backend_core::open(self.driver(index, &options)?, settings))
     }

@@ -6,8 +6,10 @@
 use crate::blocks::Blocks;
 use crate::descriptors::Pools;
 use crate::device::Device;
+use crate::exit::{self, Inside, Step};
 use crate::failure::refusal;
 use crate::grid;
+use crate::import;
 use crate::kernel::{self, Pipeline, VulkanCode};
 use crate::launch::Counts;
 use crate::loss::Loss;
@@ -20,15 +22,17 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::fmt;
 use trunnion_backend_core::driver::{
-    CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Outcome, Place,
+    CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
 };
 use trunnion_kernel_wgsl::Reader;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::kernel::{KernelHandle, KernelReader};
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
@@ -38,7 +42,8 @@ use trunnion_runtime_core::staging::PinnedMemory;
 
 /// One Vulkan device.
 ///
-/// The resource in its grants is an `Arc<`[`VulkanResource`]`>`. Streams are spread over the device's queues in turn. With [`Bounds::Checked`]
+/// The resource in its grants is an `Arc<`[`VulkanResource`]`>`. Memory of somebody else comes in as [`VulkanImport`](crate::VulkanImport), events
+/// come and go as [`VulkanEvent`](crate::VulkanEvent)s. Streams are spread over the device's queues in turn. With [`Bounds::Checked`]
 /// an access of WGSL code outside its buffer is moved to the last element; with [`Bounds::Validated`] too, since the API reports none. SPIR-V
 /// runs as it is.
 pub struct VulkanDriver {
@@ -52,6 +57,8 @@ pub struct VulkanDriver {
     /// The kernel that keeps counts in memory within the limits; made for the first of them.
     checker: Option<Arc<Pipeline>>,
     notifier: Option<Notifier>,
+    /// While it is dropped; after all that is.
+    inside: Option<Inside>,
 }
 
 impl VulkanDriver {
@@ -61,6 +68,7 @@ impl VulkanDriver {
     /// What the device answers.
     pub(crate) fn new(device: Arc<Device>) -> Result<Self> {
         let loss = Arc::new(Loss::default());
+        exit::after(Step::Opened);
         let queue = |(family, raw): &(u32, _)| Queue::new(&device, &loss, *family, *raw).map(Arc::new);
         let queues = device.queues.iter().map(queue).collect::<Result<Vec<_>>>()?;
         if queues.is_empty() {
@@ -79,7 +87,7 @@ impl VulkanDriver {
             device: device.clone(),
         };
         let reader = Arc::new(Reader::new(device.properties.features.sources.clone(), device.wgsl));
-        Ok(Self { device, loss, reader, queues, opened: 0, supplies, checker: None, notifier: None })
+        Ok(Self { device, loss, reader, queues, opened: 0, supplies, checker: None, notifier: None, inside: None })
     }
 }
 
@@ -324,6 +332,21 @@ unsafe impl Driver for VulkanDriver {
         }
     }
 
+    fn import(&mut self, foreign: &Foreign) -> Result<Imported<VulkanPage>> {
+        self.loss.check()?;
+        import::import(&self.device, foreign)
+    }
+
+    fn import_event(&mut self, stream: &mut VulkanStream, event: &Foreign) -> Result<()> {
+        self.loss.check()?;
+        stream.import_event(event)
+    }
+
+    fn export_event(&mut self, stream: &mut VulkanStream, _: u64) -> Result<Arc<dyn Any + Send + Sync>> {
+        self.loss.check()?;
+        Ok(Arc::new(stream.export_event(&self.loss)?))
+    }
+
     fn drain(&mut self, deadline: &Deadline) -> bool {
         // Each of them, also when one is late: what others finish meanwhile counts.
         self.queues.iter().filter(|queue| !queue.drain(deadline)).count() == 0
@@ -332,6 +355,7 @@ unsafe impl Driver for VulkanDriver {
 
 impl Drop for VulkanDriver {
     fn drop(&mut self) {
+        self.inside = Some(Inside::new());
         self.queues.iter().for_each(|queue| queue.end());
     }
 }

@@ -1,6 +1,7 @@
 //! The loader and the instance: opened when first asked for, with a reason where there is none.
 
 use crate::NAME;
+use crate::exit::Inside;
 use crate::validation;
 use alloc::format;
 use alloc::string::String;
@@ -146,6 +147,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
+        let _inside = Inside::new();
         if let Some((debug, messenger)) = self.messenger.take() {
             // SAFETY: made by this instance, and used by nobody else.
             unsafe { debug.destroy_debug_utils_messenger(messenger, None) };

@@ -5,6 +5,7 @@
 //! it is: its parameters are a uniform block at the binding behind the last buffer.
 
 use crate::device::Device;
+use crate::exit::{self, Inside, Step};
 use crate::loss::Loss;
 use crate::spirv::{Head, Specialised};
 use alloc::borrow::Cow;
@@ -282,6 +283,7 @@ impl Pipeline {
         // Of a call that failed, what it says it made counts for nothing.
         let made = made.map_err(|(_, result)| shader.refused(loss, "vkCreateComputePipelines", result))?;
         self.raw = made.first().copied().unwrap_or(vk::Pipeline::null());
+        exit::after(Step::Compiled);
         Ok(())
     }
 
@@ -323,6 +325,7 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
+        let _inside = Inside::new();
         let raw = &self.device.raw;
         // SAFETY: batches that use it hold it, so the device is done with it.
         unsafe {

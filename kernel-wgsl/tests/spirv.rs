@@ -199,29 +199,41 @@ fn the_validator_of_the_specification_takes_every_kernel() {
     let mut validated = 0;
     for (name, text) in KERNELS {
         let module = module("k", text);
-        for bounds in [Bounds::Checked, Bounds::Unchecked] {
-            for push_constants in [0, 256] {
-                for (version, environment) in [((1, 3), "vulkan1.1"), ((1, 5), "vulkan1.2"), ((1, 6), "vulkan1.3")] {
-                    let spirv = module.spirv(&SpirVOptions { bounds, push_constants, version }).unwrap();
-                    let bytes: Vec<u8> = spirv.words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                    let mut child = Command::new("spirv-val")
-                        .args(["--target-env", environment, "-"])
-                        .stdin(Stdio::piped())
-                        .stdout(Stdio::piped())
-                        .stderr(Stdio::piped())
-                        .spawn()
-                        .unwrap();
-                    child.stdin.take().unwrap().write_all(&bytes).unwrap();
-                    let output = child.wait_with_output().unwrap();
-                    let said =
-                        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-                    assert!(output.status.success(), "{name}, {bounds:?}, {push_constants}, {version:?}: {said}");
-                    validated += 1;
-                }
+        for (bounds, push_constants, zeroes_shared) in [
+            (Bounds::Checked, 0, false),
+            (Bounds::Checked, 256, true),
+            (Bounds::Unchecked, 0, true),
+            (Bounds::Unchecked, 256, false),
+        ] {
+            for (version, environment) in [((1, 3), "vulkan1.1"), ((1, 5), "vulkan1.2"), ((1, 6), "vulkan1.3")] {
+                let options = SpirVOptions { bounds, push_constants, zeroes_shared, version };
+                let spirv = module.spirv(&options).unwrap();
+                let said = validate(environment, &spirv.words);
+                assert_eq!(said, "", "{name}, {options:?}");
+                validated += 1;
             }
         }
     }
     assert_eq!(validated, KERNELS.len() * 12);
+    assert!(
+        validate("vulkan1.2", &[0x0723_0203, 0x0001_0500, 0, 9, 0]).contains("error"),
+        "it says nothing of what is wrong"
+    );
+}
+
+/// What the validator says of a module that is to run there; nothing where it is as it should be.
+fn validate(environment: &str, words: &[u32]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut child = Command::new("spirv-val")
+        .args(["--target-env", environment, "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
 #[test]
@@ -268,6 +280,18 @@ fn code_asks_for_the_length_of_a_buffer_only_where_it_is_checked() {
     let module = module("k", text);
     let lengths = |bounds| instructions(&module.spirv(&options(bounds, 0)).unwrap().words, ARRAY_LENGTH).len();
     assert_eq!((lengths(Bounds::Checked), lengths(Bounds::Validated), lengths(Bounds::Unchecked)), (2, 2, 0));
+}
+
+#[test]
+fn workgroup_memory_is_begun_as_zeros_by_the_driver_or_by_the_code() {
+    // The variable of a module has its initial value behind its storage class, Workgroup, which is 4.
+    let begun = |zeroes_shared| {
+        let options = SpirVOptions { zeroes_shared, ..SpirVOptions::default() };
+        let words = module("k", KERNELS[3].1).spirv(&options).unwrap().words;
+        let shared: Vec<_> = instructions(&words, VARIABLE).into_iter().filter(|words| words[2] == 4).collect();
+        (shared.len(), shared[0].len())
+    };
+    assert_eq!((begun(true), begun(false)), ((1, 4), (1, 3)));
 }
 
 #[test]

@@ -170,6 +170,14 @@ impl Client {
     pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
         ShutdownReport { abandoned: self.service.shutdown(timeout) }
     }
+
+    /// Ends every device of the process, as [`shutdown`](Self::shutdown) ends one, within one timeout. What was abandoned is counted over
+    /// all of them. A device that is opened meanwhile may go on.
+    ///
+    /// For whoever ends a process, or replaces it, in which others have left devices open: nothing calls a driver afterwards.
+    pub fn shutdown_all(timeout: Duration) -> ShutdownReport {
+        ShutdownReport { abandoned: service::shutdown_all(timeout) }
+    }
 }
 
 /// Runs the task; what it leaves half done when it panics is the caller's affair, the device holds none of it.

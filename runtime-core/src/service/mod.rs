@@ -16,7 +16,7 @@ mod waiting;
 
 pub(crate) use core_resident::Core;
 pub(crate) use launches::{Launches, Reach, close_scope, mode_of, open_scope};
-pub(crate) use registry::{init, load, running, try_init};
+pub(crate) use registry::{init, load, running, shutdown_all, try_init};
 pub(crate) use waiting::Owed;
 
 pub use settings::{BoundsPolicy, Settings, defaults, set_defaults};

@@ -10,6 +10,7 @@ use crate::sync::explored::Mutex;
 use crate::sync::{const_fn, process_wide};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 process_wide! {
     static REGISTRY: Registry<Service> = Registry::new();
@@ -88,6 +89,16 @@ impl<S> Registry<S> {
         })
     }
 
+    /// Every service that runs.
+    fn all(&self) -> Vec<Arc<S>> {
+        let entries = self.entries.lock();
+        let running = entries.iter().filter_map(|(_, entry)| match entry {
+            Entry::Running(_, service) => service.upgrade(),
+            Entry::Starting => None,
+        });
+        running.collect()
+    }
+
     /// Takes a service out, and none that was started on its device since.
     fn forget(&self, id: ServiceId) {
         self.entries.lock().retain(|(_, entry)| !matches!(entry, Entry::Running(running, _) if *running == id));
@@ -156,6 +167,13 @@ pub(crate) fn try_init(device: DeviceId, opened: Opened, settings: &Settings) ->
 /// The running service of this id.
 pub(crate) fn running(id: ServiceId) -> Option<Arc<Service>> {
     REGISTRY.running(id)
+}
+
+/// Ends every service that runs, within one timeout. How many operations were abandoned.
+pub(crate) fn shutdown_all(timeout: Duration) -> usize {
+    let deadline = Deadline::after(timeout);
+    let left = || deadline.remaining().unwrap_or(timeout);
+    REGISTRY.all().into_iter().map(|service| service.shutdown(left())).sum()
 }
 
 /// Takes a service that has ended out of the registry, so that its device can be started again.

@@ -1,0 +1,114 @@
+//! The end of the process: devices are ended before the library of their driver is torn down.
+//!
+//! Drivers and layers are C++ libraries, whose static objects are destroyed while the process exits, on the thread that exits. A thread
+//! of ours that is in the driver then crashes the process, and so does the driver's own that still runs a kernel. So the process is asked
+//! to call us first. It calls in the reverse of the order in which it was asked, and a library may make static objects whenever something
+//! is done for the first time: it is asked anew after a [`Step`], ever more rarely.
+//!
+//! When it calls, every device is shut down, and who is [`Inside`] a library is waited for. Who comes later stays outside: a thread that
+//! is parked until the process is gone harms nobody.
+
+use core::cell::Cell;
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::panic::catch_unwind;
+use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::thread;
+use trunnion_runtime_core::client::Client;
+use trunnion_runtime_core::sync::AtomicU64;
+
+/// The longest that the process is kept for what its devices have begun, and then for threads that are ending one already.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+static GATE: Mutex<Gate> = Mutex::new(Gate { inside: 0, is_closed: false });
+static LEFT: Condvar = Condvar::new();
+
+struct Gate {
+    /// How many are inside.
+    inside: usize,
+    /// Nobody goes in any more.
+    is_closed: bool,
+}
+
+std::thread_local! {
+    /// Whether the thread is the one that exits, which nobody else could harm.
+    static EXITS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A driver's library works for somebody as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Inside(());
+
+impl Inside {
+    /// Goes in. Once the process exits, it does not return.
+    pub(crate) fn new() -> Self {
+        let mut gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
+        while gate.is_closed && !EXITS.get() {
+            drop(gate);
+            thread::park();
+            gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        gate.inside += 1;
+        Self(())
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let mut gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
+        gate.inside -= 1;
+        if gate.inside == 0 {
+            LEFT.notify_all();
+        }
+    }
+}
+
+/// Something after which a library may have static objects that it had not before.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    /// A device was opened.
+    Opened,
+    /// A kernel was compiled.
+    Compiled,
+    /// Work was submitted.
+    Submitted,
+    /// Work was finished.
+    Finished,
+}
+
+unsafe extern "C" {
+    /// Of the C library.
+    fn atexit(callback: extern "C" fn()) -> c_int;
+}
+
+/// A step was made: devices are ended before whatever it left behind is destroyed. Of a million steps of a kind, twenty ask the process.
+#[inline]
+pub(crate) fn after(step: Step) {
+    static MADE: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+    if (MADE[step as usize].fetch_add(1, Ordering::Relaxed) + 1).is_power_of_two() {
+        ask();
+    }
+}
+
+#[cold]
+fn ask() {
+    // SAFETY: the callback is a function of this crate, and catches its panics.
+    if unsafe { atexit(end) } != 0 {
+        log::warn!("vulkan: the system calls nobody when this process exits; it should shut its devices down before");
+    }
+}
+
+extern "C" fn end() {
+    static ENDED: Once = Once::new();
+    ENDED.call_once(|| {
+        // A panic may not leave for the C library.
+        drop(catch_unwind(|| {
+            EXITS.set(true);
+            Client::shutdown_all(TIMEOUT);
+            let gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
+            let left = LEFT.wait_timeout_while(gate, TIMEOUT, |gate| gate.inside > 0);
+            left.unwrap_or_else(PoisonError::into_inner).0.is_closed = true;
+        }));
+    });
+}
