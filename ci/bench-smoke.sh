@@ -4,10 +4,11 @@
 source "$(dirname "$0")/workspace.sh"
 
 need valgrind valgrind libc6-dbg
+need "/usr/share/vulkan/icd.d/lvp_icd.$(uname -m).json" mesa-vulkan-drivers libvulkan1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-say 'cargo run --release -p benches -- --all --quick'
-cargo run --release -p benches -- --all --quick | tee "$log"
+say 'cargo run --release -p benches --features vulkan -- --all --quick'
+cargo run --release -p benches --features vulkan -- --all --quick | tee "$log"
 cases=$(grep -c '^{"workload":' "$log") || die 'not one line of figures came out'
 printf 'bench-smoke: %s cases ran\n' "$cases"

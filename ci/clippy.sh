@@ -64,6 +64,7 @@ matrix=(
     '-p trunnion-mutants --all-targets'
 
     '-p benches --all-targets'
+    '-p benches --all-targets --features vulkan'
 )
 
 say 'cargo fmt --all --check'

@@ -12,6 +12,7 @@ pub struct Run {
     /// The folder of lifetime traces, where one was named.
     pub traces: Option<PathBuf>,
     workload: &'static str,
+    note: Option<String>,
     failures: u32,
     lines: Vec<Value>,
 }
@@ -43,12 +44,18 @@ pub struct Case<'a> {
 impl Run {
     /// A run that has measured nothing yet.
     pub fn new(quick: bool) -> Self {
-        Self { quick, traces: None, workload: "", failures: 0, lines: Vec::new() }
+        Self { quick, traces: None, workload: "", note: None, failures: 0, lines: Vec::new() }
     }
 
     /// What is reported from here on belongs to this workload.
     pub fn begin(&mut self, workload: &'static str) {
         self.workload = workload;
+        self.note = None;
+    }
+
+    /// What every line says from here on, until the next workload: what the figures were measured on.
+    pub fn note(&mut self, what: &str) {
+        self.note = Some(what.to_owned());
     }
 
     /// `full` rounds, or as few as tell something.
@@ -101,6 +108,9 @@ impl Run {
         if let Some(reason) = reason {
             line["reason"] = json!(reason);
         }
+        if let Some(note) = &self.note {
+            line["note"] = json!(note);
+        }
         println!("{line}");
         self.lines.push(line);
     }
@@ -124,6 +134,7 @@ impl Run {
     pub fn table(&self) {
         println!();
         println!("{:<36}{:>22}{:>12}{:>11}{:>8}  target", "case", "ours", "peer", "ratio", "spread");
+        let mut noted = "";
         for line in &self.lines {
             let text = |key: &str| line[key].as_str().unwrap_or_default();
             let number = |key: &str| line[key].as_f64().map_or("–".into(), |number| number.to_string());
@@ -145,6 +156,10 @@ impl Run {
             println!("{case:<36}{ours:>22}{peer:>12}{ratio:>11}{spread:>8}  {}", verdict(line));
             if let Some(reason) = line["reason"].as_str() {
                 println!("{:<36}the peer: {reason}", "");
+            }
+            if let Some(note) = line["note"].as_str().filter(|note| *note != noted) {
+                println!("{:<36}on {note}", "");
+                noted = note;
             }
         }
     }
@@ -257,6 +272,19 @@ mod tests {
         assert_eq!(run.lines[0]["case"], "c");
         assert_eq!(run.lines[0]["not_run"], "NOT RUN: no folder");
         assert_eq!(run.finish(), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn a_note_is_in_every_line_of_its_workload() {
+        let mut run = Run::new(true);
+        let case = || Case { case: "c", ours: vec![1.0], unit: "ns", peer: None, target: None };
+        run.begin("a");
+        run.report(case());
+        run.note("a device");
+        run.report(case());
+        run.begin("b");
+        run.report(case());
+        assert_eq!(run.lines.iter().map(|line| &line["note"]).collect::<Vec<_>>(), [&json!(null), &json!("a device"), &json!(null)]);
     }
 
     #[test]

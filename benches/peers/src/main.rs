@@ -14,6 +14,8 @@ use std::process::ExitCode;
 static ALLOCATOR: alloc_count::Counting = alloc_count::Counting;
 
 fn main() -> ExitCode {
+    // SAFETY: nothing has started a thread.
+    unsafe { benches::workloads::vulkan::without_workers() };
     match command_line::run("run-peers", workloads::ALL, workloads::counted) {
         Ok(run) => {
             run.table();

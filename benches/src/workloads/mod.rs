@@ -12,6 +12,11 @@ mod start;
 pub mod submit;
 pub mod taint;
 mod transfer;
+#[cfg(feature = "vulkan")]
+pub mod vulkan;
+#[cfg(not(feature = "vulkan"))]
+#[path = "without_vulkan.rs"]
+mod vulkan;
 
 use crate::command_line::Workload;
 use std::error::Error;
@@ -32,6 +37,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("pool-streams", pools::streams),
     ("plan-waste", plans::waste),
     ("transfer", transfer::transfer),
+    ("dispatch", vulkan::dispatch),
     ("digits", digits::epoch),
     ("build", build::crates),
 ];

@@ -1,6 +1,7 @@
 //! The workloads by name, each with the peer's side. `run-peers.sh` reads the names from the list below.
 
 mod build;
+mod dispatch;
 mod handle;
 mod launch;
 mod pools;
@@ -18,6 +19,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("submit-size", submit::sizes),
     ("launch", launch::launch),
     ("taint-cycle", taint::cycle),
+    ("dispatch", dispatch::dispatch),
     ("build", build::crates),
     ("pool-live", pools::live),
     ("pool-fifo", pools::first_in_first_out),
