@@ -54,7 +54,9 @@ enum Owner {
         account: Arc<Account>,
     },
     /// Somebody else, as long as this is held.
-    Foreign { _held: Foreign },
+    Foreign {
+        _held: Foreign,
+    },
 }
 
 // SAFETY: the memory stays (invariant 1), and any use of it is ordered by those who make spans of it (invariant 2).
