@@ -67,3 +67,38 @@ pub(crate) fn run<R: Send>(kernel: &str, depth: Depth, compile: impl FnOnce() ->
 pub(crate) fn run<R>(_: &str, _: Depth, compile: impl FnOnce() -> Result<R>) -> Result<R> {
     compile()
 }
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use trunnion_runtime_core::error::Error;
+
+    #[test]
+    fn a_text_deeper_than_it_may_be_is_refused_with_its_line_and_the_limit() {
+        assert_eq!(check("k", Depth { stack: MOST, line: 3 }), Ok(()));
+        let error = check("k", Depth { stack: MOST + 1, line: 3 }).unwrap_err();
+        let why =
+            "its text goes too deep at line 3: reading it takes up to 16777217 bytes of stack, and may take 16777216";
+        assert_eq!(error, Error::InvalidKernel { kernel: "k".into(), why: why.into() });
+    }
+
+    #[test]
+    fn a_panic_is_an_error_of_the_kernel_on_the_callers_stack_and_on_another() {
+        for stack in [0, 2 * USUAL] {
+            let error = run::<()>("k", Depth { stack, line: 1 }, || panic!("on {}", "purpose")).unwrap_err();
+            assert_eq!(error.to_string(), "the WGSL compiler, on kernel `k`, panicked: on purpose");
+        }
+    }
+
+    #[test]
+    fn what_takes_more_stack_has_another() {
+        fn deep(n: usize) -> usize {
+            let here = core::hint::black_box([n; 128]);
+            if n == 0 { here[0] } else { deep(n - 1) + here[1] - n + 1 }
+        }
+        let levels = 4096;
+        // More than the stack of a test's thread holds.
+        assert_eq!(run("k", Depth { stack: 8 << 20, line: 1 }, || Ok(deep(levels))), Ok(levels));
+    }
+}
