@@ -1,7 +1,8 @@
 // Both layers for 8 images a workgroup: hidden = relu(images x weights + bias), logits = hidden x weights + bias.
 //
-// What all invocations read of a layer's input lies in workgroup memory: first the images, then the hidden layer. An invocation has a unit of the
-// hidden layer for all 8 images, so that a workgroup reads each weight once.
+// What all invocations read of a layer's input lies in workgroup memory: first the images, four to a vector, then the
+// hidden layer. An invocation has a unit of the hidden layer for all 8 images, so that a workgroup reads each weight
+// once.
 
 const ROWS = 8u;
 const PIXELS = 64u;
@@ -16,30 +17,41 @@ const CLASSES = 10u;
 @group(0) @binding(5) var<storage, read_write> hidden: array<f32>;
 @group(0) @binding(6) var<storage, read_write> logits: array<f32>;
 
-// Where the last workgroup has fewer images, the rest of its tiles stays zero, and nothing of it is written.
-var<workgroup> image_tile: array<f32, ROWS * PIXELS>;
+var<workgroup> image_tile: array<vec4f, 2 * PIXELS>;
 var<workgroup> hidden_tile: array<f32, ROWS * HIDDEN>;
+
+// A pixel of four images; of those past the last one, which make a last workgroup whole, 0.
+fn four_images(first: u32, pixel: u32) -> vec4f {
+    var pixels: vec4f;
+    for (var row = 0u; row < 4u; row++) {
+        let at = (first + row) * PIXELS + pixel;
+        if at < arrayLength(&images) {
+            pixels[row] = images[at];
+        }
+    }
+    return pixels;
+}
 
 @compute @workgroup_size(128)
 fn forward(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) local: u32) {
     let first = ROWS * group.x;
     let rows = min(ROWS, arrayLength(&logits) / CLASSES - first);
 
-    for (var at = local; at < rows * PIXELS; at += HIDDEN) {
-        image_tile[at] = images[first * PIXELS + at];
-    }
+    // As many invocations as there are vectors.
+    image_tile[local] = four_images(first + local / PIXELS * 4u, local % PIXELS);
     workgroupBarrier();
 
-    var sums: array<f32, ROWS>;
+    var upper: vec4f;
+    var lower: vec4f;
     for (var pixel = 0u; pixel < PIXELS; pixel++) {
         let weight = hidden_weights[pixel * HIDDEN + local];
-        for (var row = 0u; row < ROWS; row++) {
-            sums[row] += image_tile[row * PIXELS + pixel] * weight;
-        }
+        upper += image_tile[pixel] * weight;
+        lower += image_tile[PIXELS + pixel] * weight;
     }
     let bias = hidden_bias[local];
     for (var row = 0u; row < rows; row++) {
-        let unit = max(sums[row] + bias, 0.0);
+        let sum = select(lower, upper, row < 4u)[row % 4u];
+        let unit = max(sum + bias, 0.0);
         hidden_tile[row * HIDDEN + local] = unit;
         hidden[(first + row) * HIDDEN + local] = unit;
     }

@@ -17,7 +17,7 @@ const UPDATES: usize = 1280;
 /// Invocations of most workgroups, where a workgroup is not one call of a Rust function.
 const INVOCATIONS: usize = 128;
 /// Columns of a weight matrix in a tile.
-const COLUMNS: usize = 16;
+const COLUMNS: usize = 32;
 
 /// Every kernel of the network, prepared.
 #[derive(Debug)]
