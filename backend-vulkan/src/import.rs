@@ -168,9 +168,9 @@ fn from_fd(device: &Arc<Device>, fd: &VulkanFd) -> Result<Allocation> {
 }
 
 fn from_host(device: &Arc<Device>, pointer: NonNull<c_void>, size: u64) -> Result<Allocation> {
-    let functions = device.external_memory_host.as_ref();
     let handles = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
-    let functions = functions.filter(|_| device.takes(handles));
+    // The extension alone says that it can be done: of buffers over such memory not every driver that has it says so.
+    let functions = device.external_memory_host.as_ref();
     let functions =
         functions.ok_or_else(|| unsupported("import of host memory, which takes VK_EXT_external_memory_host,"))?;
     let alignment = device.host_pointer_alignment.max(1);
