@@ -1,6 +1,7 @@
-# Two Vulkan drivers that need no GPU, and the validation layer, for whatever runs on the backend `vulkan`: Mesa's lavapipe, and SwiftShader. Debian has
-# no package of SwiftShader alone. It is part of chromium's, so where that isn't installed its package is fetched (32 MB) and the driver is unpacked under the
-# target directory. Sourced after workspace.sh.
+# Two Vulkan drivers that need no GPU, and the validation layer, for whatever runs on the backend `vulkan`: Mesa's
+# lavapipe, and SwiftShader. Debian has no package of SwiftShader alone. It is part of chromium's, so where that isn't
+# installed its package is fetched (32 MB) and the driver is unpacked under the target directory. Sourced after
+# workspace.sh.
 # shellcheck shell=bash disable=SC2034
 
 arch=$(uname -m)
@@ -32,3 +33,6 @@ fi
 unset VK_DRIVER_FILES VK_ICD_FILENAMES
 VK_ADD_DRIVER_FILES=$(realpath "$SWIFTSHADER")/vk_swiftshader_icd.json
 export VK_ADD_DRIVER_FILES
+
+# The conformance suite opens its devices with the layer, and fails where it complains.
+export CONFORMANCE_VALIDATION=1

@@ -18,11 +18,12 @@ NO_STD_CRATES=(
 # The workspaces inside this one, each with its own lock file. The last is heavy to build: ci/full.sh checks its code.
 NESTED=(tests/fuzz tests/firmware benches/peers)
 
-# The backends built so far, as TRUNNION_REQUIRE wants them: comma-separated. The drivers of those after the first are had from ci/drivers.sh.
+# The backends built so far, as TRUNNION_REQUIRE wants them: comma-separated. The drivers of those after the first are
+# had from ci/drivers.sh.
 BACKENDS=host,vulkan:llvmpipe,vulkan:swiftshader
 
 # What builds the workspace's tests with all of them.
-ALL_BACKENDS=(--features trunnion/vulkan,trunnion-conformance/vulkan)
+ALL_BACKENDS=(--features 'trunnion/vulkan,trunnion-conformance/vulkan')
 
 TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 HOST_TRIPLE=$(rustc -vV | sed -n 's/^host: //p')

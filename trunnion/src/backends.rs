@@ -19,8 +19,9 @@ struct BuiltIn {
     make: fn(&Options) -> Result<Arc<dyn Backend>>,
 }
 
-/// Every backend that can be compiled in: of two devices of the same kind, the one listed first is the better. The host comes first, so that it is
-/// chosen before a driver that does a GPU's work on the same processor; a GPU is better than either for what it is.
+/// Every backend that can be compiled in: of two devices of the same kind, the one listed first is the better. The host
+/// comes first, so that it is chosen before a driver that does a GPU's work on the same processor; a GPU is better than
+/// either for what it is.
 const BUILT_IN: &[BuiltIn] = &[
     #[cfg(feature = "host")]
     BuiltIn {

@@ -125,7 +125,14 @@ fn trial(factory: Arc<dyn Factory>, test: Test) -> Trial {
             return Ok(Completion::ignored_with(format!("{} does not have {}: {why}", factory.name(), test.row)));
         }
         let expected = factory.expected_failures().iter().find(|(path, _)| *path == test.path()).map(|(_, why)| *why);
-        match (run_limited(&factory, &test), expected) {
+        let before = factory.complaints().len();
+        let outcome = run_limited(&factory, &test);
+        // Of tests that run at the same time each is told: one of them made it.
+        let outcome = match factory.complaints().get(before..) {
+            None | Some([]) => outcome,
+            Some(new) => Err(Failure::Failed(format!("complaints while it ran: {}", new.join("\n")))),
+        };
+        match (outcome, expected) {
             (Ok(()), None) => Ok(Completion::Completed),
             (Err(Failure::Skipped(why)), _) => Ok(Completion::ignored_with(why)),
             (Err(Failure::Failed(message)), None) => Err(Failed::from(message)),

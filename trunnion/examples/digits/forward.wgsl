@@ -1,7 +1,8 @@
 // Both layers for 8 images a workgroup: hidden = relu(images x weights + bias), logits = hidden x weights + bias.
 //
-// What all invocations read of a layer's input lies in workgroup memory: first the images, four to a vector, then the hidden layer. An invocation has a unit
-// of the hidden layer for all 8 images, so that a workgroup reads each weight once.
+// What all invocations read of a layer's input lies in workgroup memory: first the images, four to a vector, then the
+// hidden layer. An invocation has a unit of the hidden layer for all 8 images, so that a workgroup reads each weight
+// once.
 
 const ROWS = 8u;
 const PIXELS = 64u;

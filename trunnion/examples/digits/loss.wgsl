@@ -1,5 +1,5 @@
-// The cross-entropy of 8 rows of logits a workgroup with their labels, and the gradients of its mean over a batch by the logits and by the hidden
-// layer.
+// The cross-entropy of 8 rows of logits a workgroup with their labels, and the gradients of its mean over a batch by
+// the logits and by the hidden layer.
 //
 // First an invocation has a row; then, with the rows' gradients in workgroup memory, a unit of the hidden layer.
 

@@ -1,4 +1,5 @@
-// The sum of all losses, divided by how many count: one workgroup, whose invocations sum their shares and then add those up in pairs.
+// The sum of all losses, divided by how many count: one workgroup, whose invocations sum their shares and then add
+// those up in pairs.
 
 const INVOCATIONS = 128u;
 

@@ -1,7 +1,9 @@
-// The gradients of a layer's weights and bias: the layer's input, transposed, times the gradient of its output; and the sums of that one's columns.
+// The gradients of a layer's weights and bias: the layer's input, transposed, times the gradient of its output; and the
+// sums of that one's columns.
 //
-// A workgroup has 16 rows of the weights, and goes through them in tiles of 32 columns. Of both factors it takes the part that makes a tile into
-// workgroup memory: of the input four values to a vector. An invocation has four rows of a column. The first workgroup also has the bias.
+// A workgroup has 16 rows of the weights, and goes through them in tiles of 32 columns. Of both factors it takes the
+// part that makes a tile into workgroup memory: of the input four values to a vector. An invocation has four rows of a
+// column. The first workgroup also has the bias.
 
 const BATCH = 32u;
 const WEIGHT_ROWS = 16u;

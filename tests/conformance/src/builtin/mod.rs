@@ -26,10 +26,13 @@ pub fn factories() -> Vec<Arc<dyn Factory>> {
     ]
 }
 
-/// The tests of the facade.
+/// The tests of the facade, and what only some backend needs.
 pub fn tests() -> Vec<Test> {
-    #[cfg(feature = "facade")]
-    return facade::tests();
-    #[cfg(not(feature = "facade"))]
-    Vec::new()
+    [
+        #[cfg(feature = "facade")]
+        facade::tests(),
+        #[cfg(feature = "vulkan")]
+        vulkan::tests(),
+    ]
+    .concat()
 }

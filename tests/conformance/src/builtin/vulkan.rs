@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use trunnion_backend_vulkan::{VulkanBackend, VulkanImport, VulkanOptions, VulkanResource, validation_messages};
 use trunnion_conformance::outside::Owner;
 use trunnion_conformance::program::Random;
-use trunnion_conformance::{Factory, Outside, Refusal, Variant};
+use trunnion_conformance::{Context, Factory, Outcome, Outside, Refusal, Variant, tests};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
@@ -23,6 +23,10 @@ use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::server::Opened;
 use trunnion_runtime_core::timeline::Point;
 use trunnion_vulkan_shim::{Plan, Shim};
+
+tests! {
+    M12 a_wrong_call_is_made_on_purpose .hidden();
+}
 
 /// Every device is opened with the validation layer where this variable is 1.
 pub const VALIDATION: &str = "CONFORMANCE_VALIDATION";
@@ -210,4 +214,19 @@ fn shimmed(plan: Plan, index: u32, variant: &Variant, settings: &OpenSettings) -
         shim.fail_allocation(PINNED, nth(count), vk::Result::ERROR_OUT_OF_HOST_MEMORY);
     }
     Ok(opened)
+}
+
+/// Not a test of a promise: what the validation layer must complain of, so that a run without complaints is known to mean something.
+#[allow(unsafe_code, reason = "a call that is wrong")]
+fn a_wrong_call_is_made_on_purpose(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    let bytes = client.create_from_slice(&[1; 64])?;
+    let resource = client.get_resource::<VulkanResource>(&bytes)?;
+    let nothing = vk::BufferCreateInfo::default().usage(vk::BufferUsageFlags::STORAGE_BUFFER);
+    // SAFETY: not as the specification has it, which forbids buffers of no bytes; drivers make them all the same.
+    if let Ok(buffer) = unsafe { resource.device().create_buffer(&nothing, None) } {
+        // SAFETY: made above, and used by nobody.
+        unsafe { resource.device().destroy_buffer(buffer, None) };
+    }
+    Ok(())
 }
