@@ -45,12 +45,15 @@ matrix=(
 
     '-p trunnion-backend-vulkan --all-targets'
 
+    '-p trunnion-dlpack --all-targets'
+
     '-p trunnion --all-targets'
     '-p trunnion --no-default-features'
     '-p trunnion --no-default-features --features host'
     '-p trunnion --no-default-features --features vulkan'
     '-p trunnion --all-targets --features vulkan'
     '-p trunnion --all-targets --features serde'
+    '-p trunnion --no-default-features --features dlpack'
 
     '-p trunnion-conformance --all-targets'
     '-p trunnion-conformance --no-default-features'

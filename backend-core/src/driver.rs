@@ -13,10 +13,12 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::kernel::{KernelHandle, KernelReader};
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
@@ -253,6 +255,48 @@ pub unsafe trait Driver: Send + Sized + 'static {
     /// The place stays allocated while the grant or a clone of it is used.
     unsafe fn grant(&mut self, place: Place<'_, Self::Page>, access: Access) -> Grant;
 
+    // ---- what is somebody else's
+
+    /// A page over memory of somebody else, of a type that the backend documents, without a copy. Nothing of it is allocated, and
+    /// [`release`](Self::release) gives nothing back but what this took: the driver keeps a clone of `foreign` wherever it may still use the
+    /// memory, which stays as long as there is one. It may be dropped on any thread.
+    ///
+    /// Equivalent to: `cuImportExternalMemory`; `VkImportMemoryFdInfoKHR`; `Device::create_buffer_from_hal` of wgpu.
+    ///
+    /// # Errors
+    /// [`Error::ServiceMismatch`] for another type ([`Foreign::get`]), [`Error::Misaligned`] and what else cannot be used in place;
+    /// [`Error::Unsupported`], which is the default.
+    fn import(&mut self, _foreign: &Foreign) -> Result<Imported<Self::Page>> {
+        Err(self.unsupported("import"))
+    }
+
+    /// What follows on the stream starts when an event of somebody else, of a type that the backend documents, has happened. Called as
+    /// [`wait`](Self::wait) is, on a stream with nothing else unfinished. The driver keeps a clone of `event` until then.
+    ///
+    /// Equivalent to: `cuWaitExternalSemaphoresAsync`; a wait on an imported semaphore.
+    ///
+    /// # Errors
+    /// As for [`import`](Self::import).
+    fn import_event(&mut self, _stream: &mut Self::Stream, _event: &Foreign) -> Result<()> {
+        Err(self.unsupported("import_event"))
+    }
+
+    /// An event, of the type that the backend documents, that happens when the stream finishes `seq`, which may not be submitted yet. It may
+    /// be held longer than the stream is there, and than this driver.
+    ///
+    /// Equivalent to: `cuEventRecord`; the timeline semaphore of a stream and the value it will have.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], which is the default; what the driver answers.
+    fn export_event(&mut self, _stream: &mut Self::Stream, _seq: u64) -> Result<Arc<dyn Any + Send + Sync>> {
+        Err(self.unsupported("an event of its own"))
+    }
+
+    /// The error for what this driver does not have.
+    fn unsupported(&self, what: &'static str) -> Error {
+        Error::Unsupported { what: what.into(), backend: self.properties().info.device.backend }
+    }
+
     /// Waits, at most until the deadline, until nothing submitted is unfinished. Whether that was reached.
     fn drain(&mut self, deadline: &Deadline) -> bool;
 }
@@ -275,6 +319,15 @@ impl<P> Clone for Place<'_, P> {
 }
 
 impl<P> Copy for Place<'_, P> {}
+
+/// A page over memory of somebody else.
+#[derive(Debug)]
+pub struct Imported<P> {
+    /// The page.
+    pub page: P,
+    /// Where in the page the memory begins.
+    pub offset: u64,
+}
 
 /// A launch with its arguments resolved.
 #[derive(Debug)]

@@ -7,8 +7,11 @@
 //!   report is that of a device that is never ahead of its program, which needs the most.
 //! - Memory in place is as if it were there: reads of it give zeros, writes go nowhere. The resource is a [`DryResource`], so that who
 //!   asks for the backend's own is told so.
+//! - Memory of somebody else is held and never touched; an event of somebody else has happened.
 
-use crate::driver::{CompileJob, Compiled, Driver, DriverLaunch, DriverMemory, DriverRefusal, Outcome, Place};
+use crate::driver::{
+    CompileJob, Compiled, Driver, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
+};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -16,6 +19,7 @@ use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::executor::Notifier;
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::kernel::{KernelHandle, KernelReader};
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
@@ -222,6 +226,14 @@ unsafe impl<D: Driver> Driver for Dry<D> {
         let resource = Arc::new(DryResource { size: place.size });
         let host = self.properties.features.host_visible.then(|| resource.clone() as Arc<dyn HostMemory>);
         Grant { resource, host }
+    }
+
+    fn import(&mut self, _: &Foreign) -> Result<Imported<DryPage>> {
+        Ok(Imported { page: DryPage(0), offset: 0 })
+    }
+
+    fn import_event(&mut self, _: &mut DryStream, _: &Foreign) -> Result<()> {
+        Ok(())
     }
 
     fn drain(&mut self, _: &Deadline) -> bool {

@@ -4,6 +4,7 @@ use crate::NAME;
 use crate::driver::HostDriver;
 use crate::options::HostOptions;
 use crate::pool;
+use crate::storage::BINDING_ALIGNMENT;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -107,7 +108,7 @@ pub(crate) fn properties(index: u32, options: &HostOptions) -> DeviceProperties 
     limits.max_workgroup = options.max_workgroup;
     limits.max_invocations = options.max_invocations;
     limits.max_shared = options.max_shared;
-    limits.binding_alignment = 16;
+    limits.binding_alignment = BINDING_ALIGNMENT;
     limits.copy_alignment = 1;
     limits.row_pitch = options.row_pitch;
 

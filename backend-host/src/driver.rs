@@ -11,12 +11,13 @@ use alloc::sync::Arc;
 use core::fmt;
 use smallvec::SmallVec;
 use trunnion_backend_core::driver::{
-    Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Outcome, Place, StoredCode,
+    Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place, StoredCode,
 };
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::kernel::{KernelHandle, KernelReader};
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
@@ -36,7 +37,7 @@ use crate::transfer::Mover;
 
 /// One host device.
 ///
-/// The resource in its grants is an `Arc<`[`HostResource`]`>`. What its kernels' [`Bounds`] say makes no difference: every access is
+/// The resource in its grants is an `Arc<`[`HostResource`]`>`. Memory of somebody else comes in as [`HostImport`](crate::HostImport). What its kernels' [`Bounds`] say makes no difference: every access is
 /// checked, and one outside a buffer is a failure that names the kernel and the buffer.
 pub struct HostDriver {
     properties: DeviceProperties,
@@ -360,6 +361,11 @@ unsafe impl Driver for HostDriver {
             // A place outside its page, which the caller promised not to ask for, is no bytes.
             None => Grant { resource: Arc::new(()), host: None },
         }
+    }
+
+    fn import(&mut self, foreign: &Foreign) -> Result<Imported<HostPage>> {
+        self.present()?;
+        Ok(Imported { page: HostPage::import(foreign)?, offset: 0 })
     }
 
     fn drain(&mut self, deadline: &Deadline) -> bool {

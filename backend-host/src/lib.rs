@@ -10,6 +10,7 @@ mod claims;
 mod device;
 mod driver;
 mod finish;
+mod foreign;
 mod kernel;
 mod lock;
 mod options;
@@ -30,6 +31,7 @@ mod unwind;
 
 pub use device::HostBackend;
 pub use driver::HostDriver;
+pub use foreign::HostImport;
 pub use kernel::HostCode;
 pub use options::HostOptions;
 pub use storage::{HostPage, HostResource};

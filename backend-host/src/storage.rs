@@ -2,13 +2,15 @@
 //!
 //! Invariants the unsafe code rests on:
 //!
-//! 1. A `Block` owns `size` bytes from `first` until it is dropped, inside the allocation `origin` of `layout`. The bytes are initialized
-//!    from the start, and reached only through raw pointers: no reference to them outlives the call or the workgroup that made it.
+//! 1. A `Block` has `size` bytes from `first` until it is dropped: inside an allocation of its own, or in memory that its `Foreign` keeps
+//!    there, as whoever made that vouched for. The bytes are initialized from the start, and reached only through raw pointers: no reference
+//!    to them outlives the call or the workgroup that made it.
 //! 2. A `Span` lies inside a block, or inside host bytes, that outlive it. Whoever makes one vouches for that, and that nothing which
 //!    conflicts with its use runs at the same time: it is what the callers of the driver's encoding functions promise.
 
 #![allow(unsafe_code)]
 
+use crate::foreign::HostImport;
 use alloc::alloc::{alloc_zeroed, dealloc};
 use alloc::format;
 use alloc::sync::Arc;
@@ -19,11 +21,15 @@ use core::sync::atomic::Ordering;
 use trunnion_backend_core::driver::DriverRefusal;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::foreign::{Foreign, ForeignMemory};
 use trunnion_runtime_core::server::HostMemory;
 use trunnion_runtime_core::sync::AtomicU64;
 
 /// What pages, and places inside them, are multiples of: a cache line.
 pub(crate) const ALIGNMENT: u64 = 64;
+
+/// What the ranges that kernels are bound to begin at a multiple of, in memory: enough for every element type.
+pub(crate) const BINDING_ALIGNMENT: u64 = 16;
 
 /// The alignment that allocators give without effort; with it, large zeroed memory comes untouched from the operating system.
 const NATURAL: usize = 2 * align_of::<usize>();
@@ -37,12 +43,21 @@ pub struct HostPage(pub(crate) Arc<Block>);
 pub(crate) struct Block {
     first: *mut u8,
     size: usize,
-    origin: *mut u8,
-    layout: Layout,
-    account: Arc<Account>,
+    owner: Owner,
 }
 
-// SAFETY: the memory is owned (invariant 1), and any use of it is ordered by those who make spans of it (invariant 2).
+/// What keeps a block's bytes there.
+enum Owner {
+    Allocated {
+        origin: *mut u8,
+        layout: Layout,
+        account: Arc<Account>,
+    },
+    /// Somebody else, as long as this is held.
+    Foreign { _held: Foreign },
+}
+
+// SAFETY: the memory stays (invariant 1), and any use of it is ordered by those who make spans of it (invariant 2).
 unsafe impl Send for Block {}
 // SAFETY: as above; a shared block gives out nothing but raw pointers.
 unsafe impl Sync for Block {}
@@ -140,7 +155,23 @@ impl HostPage {
             // SAFETY: the bytes are inside the allocation and used by nobody else yet.
             unsafe { ptr::write_bytes(first, kind.fill, size) };
         }
-        Some(Self(Arc::new(Block { first, size, origin, layout, account: account.clone() })))
+        let owner = Owner::Allocated { origin, layout, account: account.clone() };
+        Some(Self(Arc::new(Block { first, size, owner })))
+    }
+
+    /// Memory of somebody else.
+    ///
+    /// # Errors
+    /// [`Error::ServiceMismatch`] unless it is a [`HostImport`]; [`Error::Misaligned`].
+    pub(crate) fn import(foreign: &Foreign) -> Result<Self> {
+        let memory: &HostImport = foreign.get()?;
+        let (first, size) = (memory.first(), memory.size() as usize);
+        let address = first.addr() as u64;
+        if !address.is_multiple_of(BINDING_ALIGNMENT) {
+            let what = "address of imported memory".into();
+            return Err(Error::Misaligned { what, value: address, alignment: BINDING_ALIGNMENT });
+        }
+        Ok(Self(Arc::new(Block { first, size, owner: Owner::Foreign { _held: foreign.clone() } })))
     }
 
     /// How many bytes it has.
@@ -180,9 +211,11 @@ impl fmt::Debug for HostPage {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody has a span of it any more (invariant 2).
-        unsafe { dealloc(self.origin, self.layout) };
-        self.account.give(self.size as u64);
+        if let Owner::Allocated { origin, layout, account } = &self.owner {
+            // SAFETY: allocated with this layout, and nobody has a span of it any more (invariant 2).
+            unsafe { dealloc(*origin, *layout) };
+            account.give(self.size as u64);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::exit::{self, Inside, Step};
 use crate::failure::refusal;
 use crate::grid;
+use crate::import;
 use crate::kernel::{self, Pipeline, VulkanCode};
 use crate::launch::Counts;
 use crate::loss::Loss;
@@ -21,15 +22,17 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::fmt;
 use trunnion_backend_core::driver::{
-    CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Outcome, Place,
+    CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
 };
 use trunnion_kernel_wgsl::Reader;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::kernel::{KernelHandle, KernelReader};
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
@@ -39,7 +42,8 @@ use trunnion_runtime_core::staging::PinnedMemory;
 
 /// One Vulkan device.
 ///
-/// The resource in its grants is an `Arc<`[`VulkanResource`]`>`. Streams are spread over the device's queues in turn. With [`Bounds::Checked`]
+/// The resource in its grants is an `Arc<`[`VulkanResource`]`>`. Memory of somebody else comes in as [`VulkanImport`](crate::VulkanImport), events
+/// come and go as [`VulkanEvent`](crate::VulkanEvent)s. Streams are spread over the device's queues in turn. With [`Bounds::Checked`]
 /// an access of WGSL code outside its buffer is moved to the last element; with [`Bounds::Validated`] too, since the API reports none. SPIR-V
 /// runs as it is.
 pub struct VulkanDriver {
@@ -326,6 +330,21 @@ unsafe impl Driver for VulkanDriver {
             // A place outside its page, which the caller promised not to ask for, is no bytes.
             None => Grant { resource: Arc::new(()), host: None },
         }
+    }
+
+    fn import(&mut self, foreign: &Foreign) -> Result<Imported<VulkanPage>> {
+        self.loss.check()?;
+        import::import(&self.device, foreign)
+    }
+
+    fn import_event(&mut self, stream: &mut VulkanStream, event: &Foreign) -> Result<()> {
+        self.loss.check()?;
+        stream.import_event(event)
+    }
+
+    fn export_event(&mut self, stream: &mut VulkanStream, _: u64) -> Result<Arc<dyn Any + Send + Sync>> {
+        self.loss.check()?;
+        Ok(Arc::new(stream.export_event(&self.loss)?))
     }
 
     fn drain(&mut self, deadline: &Deadline) -> bool {

@@ -9,9 +9,14 @@ mod blocks;
 mod descriptors;
 mod device;
 mod driver;
+mod event;
 mod exit;
+mod external;
 mod failure;
+#[cfg(unix)]
+mod fd;
 mod grid;
+mod import;
 mod instance;
 mod kernel;
 mod launch;
@@ -32,6 +37,10 @@ mod validation;
 pub use ash;
 pub use backend::VulkanBackend;
 pub use driver::VulkanDriver;
+pub use event::VulkanEvent;
+#[cfg(unix)]
+pub use fd::VulkanFd;
+pub use import::VulkanImport;
 pub use kernel::VulkanCode;
 pub use options::VulkanOptions;
 pub use resource::VulkanResource;

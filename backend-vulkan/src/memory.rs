@@ -18,6 +18,19 @@ pub(crate) struct MemoryType {
     pub(crate) cached: bool,
 }
 
+impl MemoryType {
+    /// The type with this index, where there is one.
+    pub(crate) fn of(memory: &vk::PhysicalDeviceMemoryProperties, index: u32) -> Option<Self> {
+        memory.memory_types_as_slice().get(index as usize).map(|kind| Self {
+            index,
+            heap: kind.heap_index,
+            host_visible: kind.property_flags.contains(Flags::HOST_VISIBLE),
+            coherent: kind.property_flags.contains(Flags::HOST_COHERENT),
+            cached: kind.property_flags.contains(Flags::HOST_CACHED),
+        })
+    }
+}
+
 /// The memory types a device is driven with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryTypes {
@@ -66,15 +79,9 @@ impl MemoryTypes {
                 types.filter(|(kind, index)| bits & (1 << index) != 0 && !kind.property_flags.intersects(SPECIAL));
             let rated = known.filter_map(|(kind, index)| Some((worth(kind.property_flags)?, kind, index)));
             // Of equals the first, which the driver lists because it performs best.
-            let (_, kind, index) = rated
+            let (_, _, index) = rated
                 .min_by_key(|(worth, kind, index)| (core::cmp::Reverse((*worth, size(kind.heap_index))), *index))?;
-            Some(MemoryType {
-                index,
-                heap: kind.heap_index,
-                host_visible: kind.property_flags.contains(Flags::HOST_VISIBLE),
-                coherent: kind.property_flags.contains(Flags::HOST_COHERENT),
-                cached: kind.property_flags.contains(Flags::HOST_CACHED),
-            })
+            MemoryType::of(memory, index)
         };
 
         let page = best(page_bits, &|flags| {

@@ -23,6 +23,7 @@ pub struct VulkanOptions {
     pub(crate) push_constants: bool,
     pub(crate) queues: Option<u32>,
     pub(crate) validation: bool,
+    pub(crate) export_memory: bool,
     pub(crate) memory: Option<u64>,
     pub(crate) pinned_memory: Option<u64>,
     pub(crate) row_pitch: Option<u64>,
@@ -44,6 +45,7 @@ impl Default for VulkanOptions {
             push_constants: true,
             queues: None,
             validation: false,
+            export_memory: false,
             memory: None,
             pinned_memory: None,
             row_pitch: None,
@@ -60,7 +62,8 @@ impl Default for VulkanOptions {
 }
 
 /// The options' names, and what their values look like.
-const NAMES: [(&str, &str); 16] = [
+const NAMES: [(&str, &str); 17] = [
+    ("export_memory", "`true` or `false`"),
     ("max_allocation", "a size such as `64MiB`"),
     ("max_binding", "a size such as `64MiB`"),
     ("max_buffers", "a count"),
@@ -109,6 +112,13 @@ impl VulkanOptions {
     /// [`validation_messages`](crate::validation_messages). Where the layer is not installed no device is opened. Default false.
     pub fn validation(mut self, on: bool) -> Self {
         self.validation = on;
+        self
+    }
+
+    /// Whether device memory is allocated so that it can be handed out by file descriptor
+    /// ([`VulkanResource::export_fd`](crate::VulkanResource)), where the device can (`VK_KHR_external_memory_fd`). Default false.
+    pub fn export_memory(mut self, allowed: bool) -> Self {
+        self.export_memory = allowed;
         self
     }
 
@@ -200,6 +210,7 @@ impl VulkanOptions {
 
     fn assign(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
+            "export_memory" => self.export_memory = value.parse().ok()?,
             "max_allocation" => self.max_allocation = Some(size(value)?),
             "max_binding" => self.max_binding = Some(size(value)?),
             "max_buffers" => self.max_buffers = Some(value.parse().ok()?),
@@ -227,6 +238,7 @@ impl VulkanOptions {
         }
         let three = |counts: Option<[u32; 3]>| counts.map_or(String::new(), |[x, y, z]| format!("{x},{y},{z}"));
         match name {
+            "export_memory" => self.export_memory.to_string(),
             "max_allocation" => number(self.max_allocation),
             "max_binding" => number(self.max_binding),
             "max_buffers" => number(self.max_buffers),
@@ -301,6 +313,7 @@ mod tests {
     #[test]
     fn every_option_can_be_set_from_text_and_shown() {
         let values = [
+            ("export_memory", "true"),
             ("max_allocation", "1024"),
             ("max_binding", "512"),
             ("max_buffers", "5"),
@@ -324,6 +337,7 @@ mod tests {
         let shown: alloc::vec::Vec<_> = values.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         assert_eq!(options.to_string(), shown.join(", "));
         let built = VulkanOptions::default()
+            .export_memory(true)
             .max_allocation(1024)
             .max_binding(512)
             .max_buffers(5)

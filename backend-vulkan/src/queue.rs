@@ -35,6 +35,15 @@ const SLICE: Duration = Duration::from_millis(250);
 /// A submission of a queue, to be waited for.
 pub(crate) type Wait = (Arc<Queue>, u64);
 
+/// What a submission has to do with others: it comes after the waits and the values of somebody else's semaphores, and brings further
+/// semaphores to their values.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Links<'a> {
+    pub(crate) waits: &'a [Wait],
+    pub(crate) events: &'a [(vk::Semaphore, u64)],
+    pub(crate) signals: &'a [(vk::Semaphore, u64)],
+}
+
 pub(crate) struct Queue {
     device: Arc<Device>,
     loss: Arc<Loss>,
@@ -114,24 +123,31 @@ impl Queue {
     /// Submits a command buffer, or nothing but a signal, behind submissions of other queues. The submission's number.
     ///
     /// # Safety
-    /// The command buffer is of this queue's family and executable; it and what it uses stay until the submission is finished.
+    /// The command buffer is of this queue's family and executable; it, what it uses and every semaphore stay until the submission is
+    /// finished.
     ///
     /// # Errors
     /// What the driver answers; nothing was then submitted.
-    pub(crate) unsafe fn submit(&self, command: Option<vk::CommandBuffer>, waits: &[Wait]) -> Result<u64> {
+    pub(crate) unsafe fn submit(&self, command: Option<vk::CommandBuffer>, links: Links<'_>) -> Result<u64> {
         self.loss.check()?;
         let mut semaphores: SmallVec<[vk::Semaphore; 4]> = SmallVec::new();
         let mut values: SmallVec<[u64; 4]> = SmallVec::new();
-        for (queue, value) in waits {
-            semaphores.push(queue.timeline);
-            values.push(*value);
+        let of_queues = links.waits.iter().map(|(queue, value)| (queue.timeline, *value));
+        for (semaphore, value) in of_queues.chain(links.events.iter().copied()) {
+            semaphores.push(semaphore);
+            values.push(value);
         }
         let stages: SmallVec<[vk::PipelineStageFlags; 4]> =
             SmallVec::from_elem(vk::PipelineStageFlags::ALL_COMMANDS, semaphores.len());
         let commands: SmallVec<[vk::CommandBuffer; 1]> = command.into_iter().collect();
         let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         let value = self.submitted.load(Ordering::Relaxed) + 1;
-        let (signals, signal_values) = ([self.timeline], [value]);
+        let mut signals: SmallVec<[vk::Semaphore; 2]> = smallvec::smallvec![self.timeline];
+        let mut signal_values: SmallVec<[u64; 2]> = smallvec::smallvec![value];
+        for (semaphore, value) in links.signals {
+            signals.push(*semaphore);
+            signal_values.push(*value);
+        }
         let mut timeline = vk::TimelineSemaphoreSubmitInfo::default()
             .wait_semaphore_values(&values)
             .signal_semaphore_values(&signal_values);
@@ -240,7 +256,7 @@ impl Queue {
         let _ = self.watch.thread.set(thread::current());
         let slice = SLICE.as_nanos() as u64;
         let (mut seen, mut inside) = (0, None);
-        while !self.watch.is_over.load(Ordering::SeqCst) {
+        while !self.watch.is_over.load(Ordering::SeqCst) && self.loss.check().is_ok() {
             if self.submitted.load(Ordering::SeqCst) == seen {
                 inside = None;
                 self.sleep(seen);

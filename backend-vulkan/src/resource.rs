@@ -1,7 +1,7 @@
 //! What an access in place is given: the buffer and memory a range lies in, and its bytes where the host reaches them.
 
 use crate::device::Device;
-use crate::storage::VulkanPage;
+use crate::storage::{Allocation, VulkanPage};
 use alloc::sync::Arc;
 use ash::vk;
 use core::fmt;
@@ -10,25 +10,17 @@ use trunnion_backend_core::driver::Place;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::server::HostMemory;
 
-/// The backend's resource in a [`Grant`](trunnion_runtime_core::server::Grant): a range of a buffer. It keeps the device, not the memory:
-/// what is done with it MUST stay in the range, be of the kind that was granted, and end before the access is closed.
+/// The backend's resource in a [`Grant`](trunnion_runtime_core::server::Grant): a range of a buffer. It keeps the memory and the device. What is
+/// done with it MUST stay in the range, be of the kind that was granted, and end before the access is closed.
 ///
 /// Equivalent to: a `VkDescriptorBufferInfo` with the `VkDevice` and the `VkDeviceMemory` it is of.
 pub struct VulkanResource {
     device: Arc<Device>,
-    buffer: vk::Buffer,
-    memory: vk::DeviceMemory,
-    mapped: Option<NonNull<u8>>,
+    allocation: Arc<Allocation>,
     offset: u64,
     size: u64,
     writes: bool,
-    coherent: bool,
 }
-
-// SAFETY: the pointer is the mapping of device memory, and its use is vouched for as `HostMemory` says, on any thread.
-unsafe impl Send for VulkanResource {}
-// SAFETY: as above.
-unsafe impl Sync for VulkanResource {}
 
 impl VulkanResource {
     /// Where a place lies; `None` when it leaves its page.
@@ -36,24 +28,21 @@ impl VulkanResource {
         place.offset.checked_add(place.size).filter(|end| *end <= place.page.size())?;
         Some(Self {
             device: device.clone(),
-            buffer: place.page.buffer(),
-            memory: place.page.memory(),
-            mapped: place.page.mapped(),
+            allocation: place.page.allocation().clone(),
             offset: place.offset,
             size: place.size,
             writes: access.writes(),
-            coherent: device.memory.page.coherent,
         })
     }
 
     /// The buffer.
     pub fn buffer(&self) -> vk::Buffer {
-        self.buffer
+        self.allocation.buffer()
     }
 
     /// The memory the buffer is bound to, from its start.
     pub fn memory(&self) -> vk::DeviceMemory {
-        self.memory
+        self.allocation.memory()
     }
 
     /// Where the range begins in the buffer, in bytes.
@@ -86,16 +75,33 @@ impl VulkanResource {
         self.device.physical
     }
 
+    /// The family of the device's queues: buffers of the exclusive mode are theirs.
+    pub fn queue_family(&self) -> u32 {
+        self.device.queues.first().map_or(0, |(family, _)| *family)
+    }
+
+    /// The logical device, as this crate knows it.
+    #[cfg(unix)]
+    pub(crate) fn logical(&self) -> &Device {
+        &self.device
+    }
+
+    /// What the range is a part of.
+    #[cfg(unix)]
+    pub(crate) fn allocation(&self) -> &Allocation {
+        &self.allocation
+    }
+
     /// Whether the host reaches the bytes.
     pub(crate) fn is_mapped(&self) -> bool {
-        self.mapped.is_some()
+        self.allocation.mapped().is_some()
     }
 
     /// The address of bytes of the range, where it has them.
     fn at(&self, offset: u64, length: usize) -> Option<NonNull<u8>> {
         let inside = offset.checked_add(length as u64).is_some_and(|end| end <= self.size);
         // SAFETY: the mapping is of the whole page, in which the range lies, and these bytes lie in the range.
-        self.mapped.filter(|_| inside).map(|start| unsafe { start.add((self.offset + offset) as usize) })
+        self.allocation.mapped().filter(|_| inside).map(|start| unsafe { start.add((self.offset + offset) as usize) })
     }
 
     /// The whole atoms of the memory that hold bytes of the range. Places begin and end at atoms, so nobody else's bytes are in them.
@@ -103,14 +109,14 @@ impl VulkanResource {
         let atom = self.device.limits.non_coherent_atom_size.max(1);
         let start = (self.offset + offset) / atom * atom;
         let end = (self.offset + offset + length as u64).next_multiple_of(atom);
-        vk::MappedMemoryRange::default().memory(self.memory).offset(start).size(end - start)
+        vk::MappedMemoryRange::default().memory(self.memory()).offset(start).size(end - start)
     }
 }
 
 impl HostMemory for VulkanResource {
     fn read(&self, offset: u64, into: &mut [u8]) {
         let Some(from) = self.at(offset, into.len()).filter(|_| !into.is_empty()) else { return };
-        if !self.coherent {
+        if !self.allocation.is_coherent() {
             let range = [self.atoms(offset, into.len())];
             // SAFETY: whole atoms of memory that is mapped.
             if let Err(result) = unsafe { self.device.raw.invalidate_mapped_memory_ranges(&range) } {
@@ -126,7 +132,7 @@ impl HostMemory for VulkanResource {
         let Some(to) = self.at(offset, from.len()).filter(|_| self.writes && !from.is_empty()) else { return };
         // SAFETY: bytes of the mapping, which nobody else uses while a writing access is granted.
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
-        if !self.coherent {
+        if !self.allocation.is_coherent() {
             let range = [self.atoms(offset, from.len())];
             // SAFETY: whole atoms of memory that is mapped.
             if let Err(result) = unsafe { self.device.raw.flush_mapped_memory_ranges(&range) } {
@@ -139,7 +145,7 @@ impl HostMemory for VulkanResource {
 impl fmt::Debug for VulkanResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VulkanResource")
-            .field("buffer", &self.buffer)
+            .field("buffer", &self.buffer())
             .field("offset", &self.offset)
             .field("size", &self.size)
             .field("writes", &self.writes)

@@ -5,6 +5,7 @@
 
 use crate::device::Device;
 use crate::exit::Inside;
+use crate::external::External;
 use crate::failure::{failed, refused};
 use crate::memory::MemoryType;
 use alloc::format;
@@ -14,6 +15,7 @@ use core::ops::Range;
 use core::ptr::{self, NonNull};
 use trunnion_backend_core::driver::DriverRefusal;
 use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::foreign::Foreign;
 
 /// What a page's buffer can be used for: everything an operation of the runtime does with bytes.
 pub(crate) const PAGE_USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
@@ -23,14 +25,33 @@ pub(crate) const PAGE_USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_r
         | vk::BufferUsageFlags::INDIRECT_BUFFER.as_raw(),
 );
 
-/// A buffer bound to memory of its own from start to end.
+/// A buffer bound to memory from start to end: both of its own, or somebody else's.
 pub(crate) struct Allocation {
     buffer: vk::Buffer,
     memory: vk::DeviceMemory,
     size: u64,
     mapped: Option<NonNull<u8>>,
     coherent: bool,
+    /// What the memory was allocated as, for whoever is to import it.
+    made_as: MadeAs,
+    /// Whether buffer and memory are somebody else's, to be destroyed by whom they belong to.
+    is_lent: bool,
+    /// Kept as long as it is used.
+    foreign: Option<Foreign>,
     device: Arc<Device>,
+}
+
+/// How memory was allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MadeAs {
+    /// The size that was asked for.
+    pub(crate) size: u64,
+    /// The memory type.
+    pub(crate) memory_type: u32,
+    /// Whether it is for the one buffer alone.
+    pub(crate) is_dedicated: bool,
+    /// Whether it can be handed out by file descriptor.
+    pub(crate) is_exportable: bool,
 }
 
 // SAFETY: the handles may be used on any thread, and the bytes behind the pointer are only touched by functions that are unsafe to
@@ -51,6 +72,21 @@ impl Allocation {
         kind: MemoryType,
         map: bool,
     ) -> Result<Self, DriverRefusal> {
+        Self::of(device, size, usage, kind, map, &External::None)
+    }
+
+    /// [`new`](Self::new) for memory that others have, or are to have, as well.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn of(
+        device: &Arc<Device>,
+        size: u64,
+        usage: vk::BufferUsageFlags,
+        kind: MemoryType,
+        map: bool,
+        external: &External<'_>,
+    ) -> Result<Self, DriverRefusal> {
         // Dropped with what there is at that moment when a step fails: to destroy a null handle does nothing.
         let mut made = Self {
             buffer: vk::Buffer::null(),
@@ -58,10 +94,13 @@ impl Allocation {
             size: size.max(1),
             mapped: None,
             coherent: kind.coherent,
+            made_as: MadeAs::default(),
+            is_lent: false,
+            foreign: None,
             device: device.clone(),
         };
-        made.create_buffer(usage)?;
-        made.allocate(kind)?;
+        made.create_buffer(usage, external)?;
+        made.allocate(kind, external)?;
         // SAFETY: both are this device's, new, and as large as the requirements say.
         unsafe { device.raw.bind_buffer_memory(made.buffer, made.memory, 0) }
             .map_err(|result| refused("vkBindBufferMemory", size, result))?;
@@ -71,15 +110,56 @@ impl Allocation {
         Ok(made)
     }
 
-    fn create_buffer(&mut self, usage: vk::BufferUsageFlags) -> Result<(), DriverRefusal> {
-        let info = vk::BufferCreateInfo::default().size(self.size).usage(usage);
+    /// A buffer of somebody else's over memory of somebody else's, of which the first `size` bytes are used.
+    pub(crate) fn lent(
+        device: &Arc<Device>,
+        buffer: vk::Buffer,
+        memory: vk::DeviceMemory,
+        size: u64,
+        foreign: &Foreign,
+    ) -> Self {
+        Self {
+            buffer,
+            memory,
+            size,
+            mapped: None,
+            coherent: true,
+            made_as: MadeAs::default(),
+            is_lent: true,
+            foreign: Some(foreign.clone()),
+            device: device.clone(),
+        }
+    }
+
+    /// Keeps what the memory rests on.
+    pub(crate) fn holding(mut self, foreign: &Foreign) -> Self {
+        self.foreign = Some(foreign.clone());
+        self
+    }
+
+    /// How the memory was allocated.
+    pub(crate) fn made_as(&self) -> MadeAs {
+        self.made_as
+    }
+
+    /// Whether host and device see each other's writes to it without a flush.
+    pub(crate) fn is_coherent(&self) -> bool {
+        self.coherent
+    }
+
+    fn create_buffer(&mut self, usage: vk::BufferUsageFlags, external: &External<'_>) -> Result<(), DriverRefusal> {
+        let mut shared = vk::ExternalMemoryBufferCreateInfo::default().handle_types(external.handle_types());
+        let mut info = vk::BufferCreateInfo::default().size(self.size).usage(usage);
+        if !shared.handle_types.is_empty() {
+            info = info.push_next(&mut shared);
+        }
         // SAFETY: a valid description, and the device is alive.
         self.buffer = unsafe { self.device.raw.create_buffer(&info, None) }
             .map_err(|result| refused("vkCreateBuffer", self.size, result))?;
         Ok(())
     }
 
-    fn allocate(&mut self, kind: MemoryType) -> Result<(), DriverRefusal> {
+    fn allocate(&mut self, kind: MemoryType, external: &External<'_>) -> Result<(), DriverRefusal> {
         let mut dedicated = vk::MemoryDedicatedRequirements::default();
         let mut needs = vk::MemoryRequirements2::default().push_next(&mut dedicated);
         let of = vk::BufferMemoryRequirementsInfo2::default().buffer(self.buffer);
@@ -93,14 +173,22 @@ impl Allocation {
         }
         self.device.count_allocation(self.size)?;
         let mut alone = vk::MemoryDedicatedAllocateInfo::default().buffer(self.buffer);
-        let mut info = vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind.index);
-        if dedicated.prefers_dedicated_allocation == vk::TRUE || dedicated.requires_dedicated_allocation == vk::TRUE {
+        let wants_alone =
+            dedicated.prefers_dedicated_allocation == vk::TRUE || dedicated.requires_dedicated_allocation == vk::TRUE;
+        let made_as = MadeAs {
+            size: external.allocation_size().unwrap_or(needs.size),
+            memory_type: kind.index,
+            is_dedicated: external.is_dedicated().unwrap_or(wants_alone),
+            is_exportable: matches!(external, External::Exportable),
+        };
+        let mut info = vk::MemoryAllocateInfo::default().allocation_size(made_as.size).memory_type_index(kind.index);
+        if made_as.is_dedicated {
             info = info.push_next(&mut alone);
         }
-        // SAFETY: the type exists, and the buffer named is the one that will be bound.
-        match unsafe { self.device.raw.allocate_memory(&info, None) } {
+        // SAFETY: the type exists, the buffer named is the one that will be bound, and what is imported is what its owner vouched for.
+        match unsafe { external.allocate(&self.device, info) } {
             Ok(memory) => {
-                self.memory = memory;
+                (self.memory, self.made_as) = (memory, made_as);
                 Ok(())
             }
             Err(result) => {
@@ -226,6 +314,9 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         let _inside = Inside::new();
+        if self.is_lent {
+            return;
+        }
         // SAFETY: whoever dropped it knows that the device no longer uses it; freeing unmaps.
         unsafe {
             self.device.raw.destroy_buffer(self.buffer, None);
@@ -249,7 +340,7 @@ impl core::fmt::Debug for Allocation {
 /// A piece of device memory: a `VkDeviceMemory` with a `VkBuffer` over all of it, for storage, transfer and indirect dispatch.
 #[derive(Debug)]
 pub struct VulkanPage {
-    allocation: Allocation,
+    allocation: Arc<Allocation>,
     /// What is counted of the device's memory.
     counted: u64,
 }
@@ -268,13 +359,19 @@ impl VulkanPage {
     pub(crate) fn allocate(device: &Arc<Device>, size: u64) -> Result<Self, DriverRefusal> {
         device.count_page(size)?;
         let memory = &device.memory;
-        match Allocation::new(device, size, PAGE_USAGE, memory.page, memory.host_visible) {
-            Ok(allocation) => Ok(Self { allocation, counted: size }),
+        let external = if device.hands_out() { External::Exportable } else { External::None };
+        match Allocation::of(device, size, PAGE_USAGE, memory.page, memory.host_visible, &external) {
+            Ok(allocation) => Ok(Self { allocation: Arc::new(allocation), counted: size }),
             Err(refusal) => {
                 device.uncount_page(size);
                 Err(refusal)
             }
         }
+    }
+
+    /// A page over memory of somebody else, which counts for nothing.
+    pub(crate) fn imported(allocation: Allocation) -> Self {
+        Self { allocation: Arc::new(allocation), counted: 0 }
     }
 
     /// The buffer over the page.
@@ -298,7 +395,7 @@ impl VulkanPage {
     }
 
     /// The memory behind it, with flushes where it needs them.
-    pub(crate) fn allocation(&self) -> &Allocation {
+    pub(crate) fn allocation(&self) -> &Arc<Allocation> {
         &self.allocation
     }
 }

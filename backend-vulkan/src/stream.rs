@@ -15,11 +15,12 @@
 use crate::blocks::{Arena, Blocks, Piece};
 use crate::descriptors::{Pools, SetPool};
 use crate::device::Device;
+use crate::event::{Signal, VulkanEvent};
 use crate::exit::Inside;
 use crate::kernel::Pipeline;
 use crate::launch::Bound;
 use crate::loss::Loss;
-use crate::queue::{Queue, Wait};
+use crate::queue::{Links, Queue, Wait};
 use crate::staging::{Direction, StagingBlock};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -31,6 +32,7 @@ use smallvec::SmallVec;
 use trunnion_backend_core::driver::Outcome;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::grid::Grid;
 
 use vk::AccessFlags as A;
@@ -88,6 +90,9 @@ pub(crate) struct Batch {
     command: vk::CommandBuffer,
     is_recording: bool,
     waits: SmallVec<[Wait; 2]>,
+    /// Events of somebody else that it waits for, and events for somebody else that it makes happen.
+    events: Vec<Foreign>,
+    signals: Vec<Arc<Signal>>,
     /// The number of its submission to the queue, and of its last operation.
     submission: u64,
     seq: u64,
@@ -116,6 +121,8 @@ impl Batch {
             command: vk::CommandBuffer::null(),
             is_recording: false,
             waits: SmallVec::new(),
+            events: Vec::new(),
+            signals: Vec::new(),
             submission: 0,
             seq: 0,
             uploads: Arena::new(Direction::Upload),
@@ -140,6 +147,8 @@ impl Batch {
     fn clear(&mut self, supplies: &mut Supplies) {
         self.is_recording = false;
         self.waits.clear();
+        self.events.clear();
+        self.signals.clear();
         self.uploads.clear(&mut supplies.blocks);
         self.downloads.clear(&mut supplies.blocks);
         supplies.pools.give(&mut self.sets);
@@ -200,6 +209,29 @@ impl VulkanStream {
         }
     }
 
+    /// What follows comes after an event of somebody else.
+    ///
+    /// # Errors
+    /// [`Error::ServiceMismatch`] unless it is a [`VulkanEvent`]; [`Error::Busy`] for one of this device that is not with a queue yet, which
+    /// this queue could never get to.
+    pub(crate) fn import_event(&mut self, event: &Foreign) -> Result<()> {
+        if !event.get::<VulkanEvent>()?.is_on_its_way() {
+            return Err(Error::Busy { what: "what makes the event happen waits itself".into() });
+        }
+        self.open.events.push(event.clone());
+        Ok(())
+    }
+
+    /// An event that happens with what was encoded.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub(crate) fn export_event(&mut self, loss: &Loss) -> Result<VulkanEvent> {
+        let signal = Arc::new(Signal::new(&self.device, loss)?);
+        self.open.signals.push(signal.clone());
+        Ok(VulkanEvent::of(signal))
+    }
+
     /// The command buffer to record the next operation in: begun, and behind the barrier that is due.
     ///
     /// # Errors
@@ -255,6 +287,7 @@ impl VulkanStream {
     pub(crate) fn submit(&mut self, seq: u64, supplies: &mut Supplies) -> Result<()> {
         match self.try_submit(&supplies.loss) {
             Ok(submission) => {
+                self.open.signals.iter().for_each(|signal| signal.submitted());
                 let next = self.spare.pop().unwrap_or_else(Batch::new);
                 let mut batch = mem::replace(&mut self.open, next);
                 (batch.submission, batch.seq, batch.is_recording) = (submission, seq, false);
@@ -262,6 +295,7 @@ impl VulkanStream {
                 Ok(())
             }
             Err(error) => {
+                self.open.signals.iter().for_each(|signal| signal.give_up());
                 self.open.clear(supplies);
                 // What lay before the batch may not be seen by the next one otherwise.
                 self.is_barrier_due = true;
@@ -280,8 +314,13 @@ impl VulkanStream {
             unsafe { self.device.raw.end_command_buffer(command) }
                 .map_err(|result| loss.failed("vkEndCommandBuffer", result))?;
         }
-        // SAFETY: the command buffer was just ended, and what it uses stays in the batch until that is finished.
-        unsafe { self.queue.submit(command, &self.open.waits) }
+        let event = |event: &Foreign| event.get().ok().map(|event: &VulkanEvent| (event.semaphore(), event.value()));
+        let events: SmallVec<[(vk::Semaphore, u64); 1]> = self.open.events.iter().filter_map(event).collect();
+        let signals: SmallVec<[(vk::Semaphore, u64); 1]> =
+            self.open.signals.iter().map(|signal| (signal.semaphore(), Signal::VALUE)).collect();
+        let links = Links { waits: &self.open.waits, events: &events, signals: &signals };
+        // SAFETY: the command buffer was just ended, and it, what it uses and the semaphores stay in the batch until that is finished.
+        unsafe { self.queue.submit(command, links) }
     }
 
     /// What the stream has finished, and what came of it.
@@ -324,6 +363,8 @@ impl VulkanStream {
 
     /// Ends the stream; what its batches used is given back where the device is done with it.
     pub(crate) fn close(mut self, supplies: &mut Supplies) {
+        // Of what was not submitted nothing will happen.
+        self.open.signals.iter().for_each(|signal| signal.give_up());
         if self.is_idle() {
             self.open.clear(supplies);
             self.flight.drain(..).for_each(|mut batch| batch.clear(supplies));

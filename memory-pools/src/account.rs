@@ -62,6 +62,11 @@ impl Account {
         self.reused += u64::from(!grown);
     }
 
+    /// Whether a page was ever taken.
+    pub(crate) fn is_used(&self) -> bool {
+        self.peak_reserved > 0
+    }
+
     pub(crate) fn page_taken(&mut self, size: u64) {
         self.pages += 1;
         self.reserved += size;

@@ -208,7 +208,7 @@ impl<S: Storage> MemoryPools<S> {
     /// has, whatever there is may be enough, and no more than `taken` is waited for.
     fn when_returned(&self, missing: Option<u64>, taken: u64) -> Option<Frontier> {
         let mut pages: Vec<(u64, u64, Frontier)> = Vec::new();
-        for pool in &self.table.pools {
+        for pool in self.table.pools.iter().filter(|pool| pool.kind != PoolKind::Imported) {
             pool.emptying(self.alignment_log2, |bytes, frontier| pages.push((latest(&frontier), bytes, frontier)));
         }
         pages.sort_by_key(|(latest, ..)| *latest);

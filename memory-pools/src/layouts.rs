@@ -35,6 +35,10 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) const DEDICATED: u16 = 0;
     pub(crate) const PERSISTENT: u16 = 1;
+    /// Pages of somebody else. No request is ever served from it.
+    pub(crate) const IMPORTED: u16 = 2;
+    /// The pools whose allocations are pages that go with them.
+    pub(crate) const RETURNED: [u16; 2] = [Self::DEDICATED, Self::IMPORTED];
     /// The most pools there are at once, those of earlier layouts included.
     const LIMIT: usize = 1 << 15;
 
@@ -42,6 +46,7 @@ impl Table {
         let pools = alloc::vec![
             Pool::ungoverned(PoolKind::Dedicated, Keeping::Returned),
             Pool::ungoverned(PoolKind::Persistent, Keeping::Kept),
+            Pool::ungoverned(PoolKind::Imported, Keeping::Returned),
         ];
         let mut table = Self { pools, routes: Vec::new(), retired: Vec::new(), vacant: Vec::new(), turn: 0 };
         table.replace(layout, alignment);
@@ -59,15 +64,15 @@ impl Table {
         self.routes.iter().find(|route| padded <= route.takes).map_or(Self::DEDICATED, |route| route.pool)
     }
 
-    /// The pools in the order of a report.
+    /// The pools that serve requests, in the order of a report.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = u16> + '_ {
         let governed = self.routes.iter().map(|route| route.pool);
         governed.chain([Self::DEDICATED, Self::PERSISTENT]).chain(self.retired.iter().copied())
     }
 
-    /// Whether a dedicated allocation was freed whose last use was not done then.
-    pub(crate) fn dedicated_waits(&self) -> bool {
-        matches!(&self[Self::DEDICATED].placing, Placing::Whole(whole) if whole.holds_freed())
+    /// Whether a pool of whole pages has one that was freed and whose last use was not done then.
+    pub(crate) fn waits(&self, pool: u16) -> bool {
+        matches!(&self[pool].placing, Placing::Whole(whole) if whole.holds_freed())
     }
 
     /// Routes requests to the pools of a layout from now on. A pool that is described as one there is goes on as it was; the others of the
@@ -181,11 +186,15 @@ impl<S: Storage> MemoryPools<S> {
     /// Does a bounded part of returning what is kept for nobody.
     #[cold]
     pub(crate) fn settle_in_turn(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
-        self.unsettled = self.table.dedicated_waits() || !self.table.retired.is_empty();
-        if self.table.dedicated_waits()
-            && let Some(page) = self.table[Table::DEDICATED].settle_in_turn(timeline)
-        {
-            self.return_page(storage, page, Table::DEDICATED);
+        self.unsettled = !self.table.retired.is_empty();
+        for pool in Table::RETURNED {
+            if !self.table.waits(pool) {
+                continue;
+            }
+            self.unsettled = true;
+            if let Some(page) = self.table[pool].settle_in_turn(timeline) {
+                self.return_page(storage, page, pool);
+            }
         }
         self.settle_retired(storage, timeline);
     }
@@ -202,10 +211,14 @@ impl<S: Storage> MemoryPools<S> {
     /// Returns a page to the driver; its size.
     pub(crate) fn return_page(&mut self, storage: &mut S, page: u32, pool: u16) -> u64 {
         debug_assert_ne!(page, NONE);
-        let Some((page, size)) = self.pages.remove(page) else { return 0 };
+        let Some((gone, size)) = self.pages.remove(page) else { return 0 };
         self.table[pool].account.page_returned(size);
-        self.reserved -= size;
-        storage.release(page);
+        storage.release(gone);
+        if pool == Table::IMPORTED {
+            self.imported.returned(page);
+        } else {
+            self.reserved -= size;
+        }
         self.table.forget_if_empty(pool);
         size
     }

@@ -9,6 +9,7 @@ extern crate std;
 mod account;
 mod general;
 mod held;
+mod imported;
 mod ladder;
 mod lanes;
 mod layouts;
@@ -26,6 +27,7 @@ mod streams;
 pub mod trace;
 mod whole;
 
+pub use imported::ImportedPage;
 pub use pages::PageId;
 pub use policy::PoolsConfig;
 pub use pools::{MemoryPools, Place, Request};

@@ -270,7 +270,7 @@ impl Pool {
 
 impl Found {
     /// A page as a whole.
-    fn page(page: u32) -> Self {
+    pub(crate) fn page(page: u32) -> Self {
         Self { node: NONE, page, offset: 0 }
     }
 }

@@ -1,6 +1,7 @@
 //! The pools of a device as one: requests in, places out.
 
 use crate::general::Found;
+use crate::imported::Imports;
 use crate::layouts::Table;
 use crate::pages::{PageId, Pages};
 use crate::placer::NONE;
@@ -98,6 +99,7 @@ pub struct MemoryPools<S: Storage> {
     pub(crate) pages: Pages<S::Page>,
     pub(crate) streams: Streams,
     pub(crate) table: Table,
+    pub(crate) imported: Imports,
     /// The bytes taken from the driver, and the most there were at once.
     pub(crate) reserved: u64,
     pub(crate) peak_reserved: u64,
@@ -123,6 +125,7 @@ impl<S: Storage> MemoryPools<S> {
             pages: Pages::new(),
             streams: Streams::new(table.len()),
             table,
+            imported: Imports::default(),
             reserved: 0,
             peak_reserved: 0,
             unsettled: false,
@@ -154,15 +157,7 @@ impl<S: Storage> MemoryPools<S> {
         request: &Request,
         timeline: &(impl Timeline + ?Sized),
     ) -> Result<(), Pressure> {
-        let index = request.memory.index as usize;
-        match self.slots.get(index) {
-            Some(slot) if slot.page != NONE => {
-                let memory = MemoryId { generation: slot.generation, ..request.memory };
-                return Err(Pressure::InUse { memory });
-            }
-            Some(_) => {}
-            None => self.slots.resize(index + 1, VACANT),
-        }
+        self.make_slot(request.memory)?;
         let limit = self.config.max_allocation.min(storage.max_page());
         let padded = match self.config.padded(request.size) {
             Some(padded) if request.size <= limit && padded <= storage.max_page() => padded,
@@ -193,6 +188,21 @@ impl<S: Storage> MemoryPools<S> {
         Ok(())
     }
 
+    /// A slot for an allocation, which must be free.
+    #[inline(always)]
+    pub(crate) fn make_slot(&mut self, memory: MemoryId) -> Result<(), Pressure> {
+        let index = memory.index as usize;
+        match self.slots.get(index) {
+            Some(slot) if slot.page != NONE => {
+                let memory = MemoryId { generation: slot.generation, ..memory };
+                return Err(Pressure::InUse { memory });
+            }
+            Some(_) => {}
+            None => self.slots.resize(index + 1, VACANT),
+        }
+        Ok(())
+    }
+
     /// A request that the quick look into a pool of any sizes did not serve, or that goes to another kind of pool.
     #[inline(never)]
     fn reserve_otherwise(
@@ -215,7 +225,7 @@ impl<S: Storage> MemoryPools<S> {
     }
 
     #[inline(always)]
-    fn record(&mut self, request: &Request, placed: &Placed) {
+    pub(crate) fn record(&mut self, request: &Request, placed: &Placed) {
         let &Placed { pool, found, taken, grown } = placed;
         self.table[pool].account.served(request.size, taken, grown);
         self.slots[request.memory.index as usize] = Slot {
@@ -228,6 +238,13 @@ impl<S: Storage> MemoryPools<S> {
             padding: (taken - request.size) as u32,
             pool,
         };
+    }
+
+    /// An allocation is a whole page, and begins at this offset in it.
+    pub(crate) fn move_to(&mut self, memory: MemoryId, offset: u64) {
+        if let Some(slot) = self.slots.get_mut(memory.index as usize) {
+            slot.offset = offset;
+        }
     }
 
     /// Frees an allocation, whose last uses are `frontier`; a tenant comes after them.
@@ -306,11 +323,13 @@ impl<S: Storage> MemoryPools<S> {
         }
     }
 
-    /// Returns dedicated allocations that were freed and whose last use is done, and looks at a few pages of a layout that was replaced.
+    /// Returns dedicated allocations and imported pages that were freed and whose last use is done, and looks at a few pages of a layout that was replaced.
     /// Costs nothing where there is neither.
     pub fn return_dedicated(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
-        if self.table.dedicated_waits() {
-            self.return_free(storage, Table::DEDICATED, u64::MAX, timeline);
+        for pool in Table::RETURNED {
+            if self.table.waits(pool) {
+                self.return_free(storage, pool, u64::MAX, timeline);
+            }
         }
         for _ in 0..LOOKS {
             if !self.settle_retired(storage, timeline) {
@@ -324,6 +343,7 @@ impl<S: Storage> MemoryPools<S> {
     pub fn cleanup(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
         self.table.pools.iter_mut().for_each(|pool| pool.merge_done(timeline));
         self.trim(storage, u64::MAX, timeline);
+        self.return_free(storage, Table::IMPORTED, u64::MAX, timeline);
     }
 
     /// Returns every page to the driver, whatever holds it, and forgets all allocations: for shutdown, when the device is idle or gone.
@@ -333,16 +353,18 @@ impl<S: Storage> MemoryPools<S> {
                 storage.release(page);
             }
         }
+        self.imported.all_returned();
         self.slots.fill(VACANT);
         self.table.clear(self.config.alignment);
         self.streams = Streams::new(self.table.len());
         self.reserved = 0;
     }
 
-    /// What is live, by slot: the id, the bytes asked for, the stream that asked, and the pool that has it. Takes time with the number
-    /// of slots.
+    /// What is live, by slot: the id, the bytes asked for, the stream that asked, and the pool that has it. Imported memory, which nobody
+    /// asked for, is left out. Takes time with the number of slots.
     pub fn live(&self) -> impl Iterator<Item = (MemoryId, u64, StreamId, PoolKind)> {
-        let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.page != NONE);
+        let is_live = |slot: &Slot| slot.page != NONE && slot.pool != Table::IMPORTED;
+        let live = self.slots.iter().zip(0..).filter(move |(slot, _)| is_live(slot));
         live.map(|(slot, index)| {
             let memory = MemoryId { index, generation: slot.generation };
             (memory, slot.size, self.streams.owner(slot.owner), self.table[slot.pool].kind)
@@ -364,10 +386,10 @@ impl<S: Storage> MemoryPools<S> {
         })
     }
 
-    /// The few numbers that are asked for often. Takes time with the number of pools only.
+    /// The few numbers that are asked for often, without imported memory. Takes time with the number of pools only.
     pub fn usage(&self) -> MemoryUsage {
         let mut usage = MemoryUsage::default();
-        for pool in &self.table.pools {
+        for pool in self.table.pools.iter().filter(|pool| pool.kind != PoolKind::Imported) {
             usage.allocations += pool.account.held.allocations;
             usage.live += pool.account.held.live;
             usage.padding += pool.account.held.padding;
@@ -376,11 +398,12 @@ impl<S: Storage> MemoryPools<S> {
         usage
     }
 
-    /// A report of every pool: those of the layout in the order in which a request is offered to them, dedicated, persistent, and then
-    /// those of earlier layouts that hold pages yet. For one stream it has what that stream allocated and is live, and `reserved` is what
+    /// A report of every pool: those of the layout in the order in which a request is offered to them, dedicated, persistent, then
+    /// those of earlier layouts that hold pages yet, and last what was imported, where anything ever was. For one stream it has what that stream allocated and is live, and `reserved` is what
     /// that takes up.
     pub fn report(&self, scope: ReportScope) -> MemoryReport {
-        let order = self.table.in_order();
+        let imported = self.table[Table::IMPORTED].account.is_used().then_some(Table::IMPORTED);
+        let order = self.table.in_order().chain(imported);
         let (pools, peak_reserved) = match scope {
             ReportScope::Stream(stream) => {
                 let of = |pool: u16| {

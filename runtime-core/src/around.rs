@@ -10,8 +10,8 @@ use crate::kernel::KernelHandle;
 use crate::platform::Deadline;
 use crate::promise::Promise;
 use crate::server::{
-    AccessServer, Bounds, CompileStatistics, Launch, MemoryServer, Pattern, Payload, Region, Server, StagingServer,
-    Until,
+    AccessServer, Bounds, CompileStatistics, ForeignServer, Launch, MemoryServer, Pattern, Payload, Region, Server,
+    StagingServer, Until,
 };
 use crate::timeline::Moment;
 use alloc::vec::Vec;
@@ -201,6 +201,11 @@ pub trait Around: Send + 'static {
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
         self.inside_mut().access()
     }
+
+    /// [`Server::foreign`].
+    fn foreign(&mut self) -> Option<&mut dyn ForeignServer> {
+        self.inside_mut().foreign()
+    }
 }
 
 /// Hands each call of [`Server`] to the method of the same name.
@@ -254,5 +259,6 @@ impl<L: Around> Server for L {
         memory(&mut self) -> Option<&mut dyn MemoryServer>;
         staging(&mut self) -> Option<&mut dyn StagingServer>;
         access(&mut self) -> Option<&mut dyn AccessServer>;
+        foreign(&mut self) -> Option<&mut dyn ForeignServer>;
     }
 }

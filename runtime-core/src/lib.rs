@@ -34,6 +34,7 @@ pub mod stream;
 // What a device is.
 pub mod around;
 pub mod backend;
+pub mod foreign;
 pub mod promise;
 pub mod properties;
 pub mod server;

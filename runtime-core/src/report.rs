@@ -19,7 +19,7 @@ pub enum ReportScope {
 
 /// The memory of a device, pool by pool: those of the layout in the order in which a request is offered to them, then dedicated and
 /// persistent allocations, then pools of earlier layouts that hold pages yet. For each pool, and so in sum,
-/// `reserved = live + padding + free`.
+/// `reserved = live + padding + free`. Last, where there ever was any, memory of somebody else ([`PoolKind::Imported`]), which no sum has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemoryReport {
@@ -98,6 +98,8 @@ pub enum PoolKind {
     Linear,
     /// Allocations that each have a page, which is kept for others of about the size.
     Exclusive,
+    /// Memory of somebody else that is used in place. The device gave none of it: it counts for no sum and no budget.
+    Imported,
 }
 
 impl fmt::Display for PoolKind {
@@ -109,6 +111,7 @@ impl fmt::Display for PoolKind {
             Self::Slabs => "slabs",
             Self::Linear => "linear",
             Self::Exclusive => "exclusive",
+            Self::Imported => "imported",
         })
     }
 }
@@ -128,11 +131,11 @@ pub struct MemoryUsage {
 }
 
 impl MemoryReport {
-    /// The pools' sums. `peak_live` is the sum of the pools' peaks, so at least the device's; `peak_reserved` is the device's; the largest
+    /// The pools' sums, without imported memory. `peak_live` is the sum of the pools' peaks, so at least the device's; `peak_reserved` is the device's; the largest
     /// free block is the largest of all pools.
     pub fn total(&self) -> PoolReport {
         let mut total = PoolReport { name: "total".into(), ..PoolReport::default() };
-        for pool in &self.pools {
+        for pool in self.pools.iter().filter(|pool| pool.kind != PoolKind::Imported) {
             total.allocations += pool.allocations;
             total.live += pool.live;
             total.padding += pool.padding;
@@ -160,7 +163,7 @@ impl MemoryReport {
     }
 }
 
-/// A table: a row a pool, one for the sums, and a line for the budget.
+/// A table: a row a pool, one for the sums, one for imported memory where there ever was any, and a line for the budget.
 impl fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = [
@@ -181,13 +184,15 @@ impl fmt::Display for MemoryReport {
         ];
         row(f, &head.map(Cow::Borrowed))?;
         let total = self.total();
-        for (pool, kind) in self.pools.iter().map(|pool| (pool, Some(pool.kind))).chain([(&total, None)]) {
+        let (imported, summed): (Vec<_>, Vec<_>) = self.pools.iter().partition(|pool| pool.kind == PoolKind::Imported);
+        for pool in summed.into_iter().chain([&total]).chain(imported) {
+            let kind = if core::ptr::eq(pool, &total) { String::new() } else { pool.kind.to_string() };
             let name = if pool.retired { format!("{} (retired)", pool.name).into() } else { pool.name.as_str().into() };
             row(
                 f,
                 &[
                     name,
-                    kind.map_or(String::new(), |kind| kind.to_string()).into(),
+                    kind.into(),
                     pool.allocations.to_string().into(),
                     Size(pool.live).to_string().into(),
                     Size(pool.padding).to_string().into(),

@@ -20,6 +20,7 @@ use crate::budget::MemoryBudget;
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::executor::{Notifier, Wakers};
+use crate::foreign::Foreign;
 use crate::grid::Grid;
 use crate::handle::Handle;
 use crate::id::{MemoryId, StreamId};
@@ -192,6 +193,11 @@ pub trait Server: Send + 'static {
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
         None
     }
+
+    /// Memory and events of somebody else.
+    fn foreign(&mut self) -> Option<&mut dyn ForeignServer> {
+        None
+    }
 }
 
 /// A capability: page-locked host memory.
@@ -284,6 +290,39 @@ pub trait AccessServer {
 
     /// The access is over, granted or not. With a failure, the bytes it would have written are marked with it.
     fn close(&mut self, at: Moment, failure: Option<Error>);
+}
+
+/// A capability: memory and events that belong to somebody else, of the types that the backend documents, and events of this device for
+/// somebody else.
+pub trait ForeignServer {
+    /// Foreign memory is the allocation's from here on, without a copy; it has as many bytes. Takes the place of
+    /// [`Server::reserve`].
+    ///
+    /// The server holds `foreign` until the memory was freed and all that was asked of it is done, and then hands it over with its wakers
+    /// ([`Foreign::let_go`]).
+    ///
+    /// Equivalent to: `cuImportExternalMemory`; `VkImportMemoryFdInfoKHR`; `Device::create_buffer_from_hal` of wgpu.
+    ///
+    /// # Errors
+    /// [`Error::ServiceMismatch`] for a type that the backend does not take, [`Error::Misaligned`] and what else the driver refuses, the
+    /// device's fault. Nothing was then reserved, and nothing is held.
+    fn import(&mut self, at: Moment, memory: &Handle, foreign: &Foreign) -> Result<()>;
+
+    /// The moment, on a stream of its own, is done when the foreign event has happened. The server holds `event` until then.
+    ///
+    /// Equivalent to: `cuWaitExternalSemaphoresAsync`; a wait on an imported semaphore.
+    ///
+    /// # Errors
+    /// As for [`import`](Self::import).
+    fn import_event(&mut self, at: Moment, event: &Foreign) -> Result<()>;
+
+    /// An event of the backend's own type, which happens when the moment, the latest of its stream, is done.
+    ///
+    /// Equivalent to: `cuSignalExternalSemaphoresAsync`; the value of a timeline semaphore.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] from a device without events, the device's fault.
+    fn export_event(&mut self, at: Moment) -> Result<alloc::sync::Arc<dyn Any + Send + Sync>>;
 }
 
 /// What an access is given: the backend's own resource, and the bytes themselves where the host can reach them.

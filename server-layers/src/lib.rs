@@ -9,6 +9,8 @@ extern crate std;
 // What a device was asked, as a program.
 pub mod program;
 
+mod inside;
+
 // What is named in texts.
 mod layers;
 mod operation;

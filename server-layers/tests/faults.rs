@@ -5,15 +5,17 @@ extern crate alloc;
 mod rig;
 
 use core::time::Duration;
-use rig::{Rig, host, on_new_stream, spread, start, start_with, step};
+use rig::{Direct, Rig, Scripted, host, on_new_stream, spread, start, start_with, step};
 use std::time::Instant;
-use trunnion_backend_host::HostResource;
+use trunnion_backend_host::{HostImport, HostResource};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::executor::Execution;
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::handle::Handle;
+use trunnion_runtime_core::server::Opened;
 use trunnion_runtime_core::service::Settings;
 use trunnion_server_layers::{FaultInjector, FaultKind, FaultPlan, Operation, Validate};
 
@@ -437,4 +439,57 @@ fn faults_under_stress_reach_only_whom_they_concern() {
         assert_eq!(client.memory_usage().unwrap().live, 0);
         rig.is_clean();
     }
+}
+
+#[test]
+fn an_import_fails_as_a_reservation_does_and_holds_nothing_then() {
+    for kind in [FaultKind::Refused, FaultKind::OutOfMemory, FaultKind::Panic, FaultKind::Late, FaultKind::Lost] {
+        let rig = failing(Operation::Reserve, 1, kind);
+        let client = &rig.client;
+        let words = alloc::sync::Arc::new(());
+        let memory = Lent(vec![1; 8], words.clone());
+        match (kind, client.import(HostImport::new(memory))) {
+            (FaultKind::Late, Ok(imported)) => is_on_purpose(&failure(client, &imported)),
+            (_, Err(error)) if kind != FaultKind::Late => is_on_purpose(&error),
+            (_, other) => panic!("{kind:?}: {other:?}"),
+        }
+        client.shutdown(SOON);
+        assert_eq!(alloc::sync::Arc::strong_count(&words), 1, "{kind:?}");
+        rig.is_clean();
+    }
+}
+
+/// Memory that tells when it is dropped.
+struct Lent(Vec<u128>, #[allow(dead_code, reason = "only counted")] alloc::sync::Arc<()>);
+
+impl AsMut<[u128]> for Lent {
+    fn as_mut(&mut self) -> &mut [u128] {
+        &mut self.0
+    }
+}
+
+#[test]
+fn an_event_of_somebody_else_fails_as_a_wait_does_and_one_for_somebody_else_as_a_mark() {
+    for (kind, operation) in [(FaultKind::Refused, Operation::Wait), (FaultKind::Lost, Operation::Mark)] {
+        let (server, _) = Scripted::new(true, true);
+        let plan = FaultPlan::new().fail_operation(operation, 1, kind);
+        let (opened, _) = FaultInjector::around(Opened { server, ..host() }, plan);
+        let mut it = Direct::new(opened.server);
+        let at = it.next();
+        let imported = it.server.foreign().unwrap().import_event(at, &Foreign::new(7u32));
+        let at = it.next();
+        let exported = it.server.foreign().unwrap().export_event(at).map(|_| ());
+        let (fails, passes) = if operation == Operation::Wait { (imported, exported) } else { (exported, imported) };
+        is_on_purpose(&fails.unwrap_err());
+        passes.unwrap();
+    }
+}
+
+#[test]
+fn the_host_has_no_events_of_its_own_and_says_so() {
+    let client = start(host());
+    let error = client.import_event(7u8).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    let error = client.export_event::<u8>(client.record().unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
 }

@@ -7,9 +7,10 @@ mod rig;
 use core::time::Duration;
 use rig::{Direct, Remote, Scripted, host, on_new_stream, start, step};
 use trunnion_backend_core::DriverServer;
-use trunnion_backend_host::{HostDriver, HostResource};
+use trunnion_backend_host::{HostDriver, HostImport, HostResource};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::error::Error;
+use trunnion_runtime_core::foreign::{Event, Foreign};
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
@@ -41,6 +42,7 @@ fn exactly_the_capabilities_inside_are_offered() {
         for (memory, access) in [(false, false), (true, false), (false, true), (true, true)] {
             let (mut it, _) = scripted(&layers, memory, access);
             assert_eq!((it.server.memory().is_some(), it.server.access().is_some()), (memory, access), "{layers}");
+            assert_eq!(it.server.foreign().is_some(), access, "{layers}");
             // A server whose memory nobody writes down, and one with page-locked memory, whose refusal comes through as it is.
             assert!(it.server.memory().is_none_or(|memory| memory.recording().is_none()), "{layers}");
             let refusal = it.server.staging().map(|staging| staging.pin(64).err());
@@ -111,6 +113,25 @@ fn the_fault_of_the_server_inside_is_everybodys() {
 }
 
 #[test]
+fn what_is_somebody_elses_is_handed_on_and_answered_by_the_server_inside() {
+    for layers in stacks() {
+        let (mut it, _) = scripted(&layers, true, true);
+        let (ours, other) = (Foreign::new(5u32), Foreign::new("another type"));
+        let (a, at) = (it.handles.create(4).unwrap(), it.next());
+        it.server.foreign().unwrap().import(at, &a, &ours).unwrap();
+        let b = it.handles.create(4).unwrap();
+        let at = it.next();
+        let error = it.server.foreign().unwrap().import(at, &b, &other).unwrap_err();
+        assert!(matches!(error, Error::ServiceMismatch { .. }), "{layers}: {error}");
+        let at = it.next();
+        it.server.foreign().unwrap().import_event(at, &ours).unwrap();
+        let at = it.next();
+        let event = it.server.foreign().unwrap().export_event(at).unwrap();
+        assert_eq!(event.downcast_ref(), Some(&at.seq), "{layers}");
+    }
+}
+
+#[test]
 fn a_program_runs_with_layers_as_it_runs_without() {
     for layers in stacks() {
         let client = start(layers.around(host()));
@@ -135,7 +156,17 @@ fn a_program_runs_with_layers_as_it_runs_without() {
         client.read_into(&large, &mut whole).unwrap();
         assert!(whole.iter().all(|byte| *byte == 9), "{layers}");
         assert_eq!(client.compile_queued().unwrap(), 0, "{layers}");
-        drop((a, b, large));
+        let (event, signal) = Event::new();
+        let imported = client.import(HostImport::new(vec![3u128; 4])).unwrap();
+        other.wait(client.import_event(event).unwrap()).unwrap();
+        let launched = other.launch(&kernel, Grid::x(1), [&imported]).unwrap();
+        let happened = client.export_event::<Event>(launched).unwrap();
+        assert!(!happened.has_happened(), "{layers}");
+        signal.give();
+        client.done(launched).unwrap().wait().unwrap();
+        assert_eq!(client.read_one(&imported).unwrap().as_slice().unwrap()[0], 4, "{layers}");
+        assert!(happened.has_happened(), "{layers}");
+        drop((a, b, large, imported));
         assert_eq!(client.memory_usage().unwrap().live, 0, "{layers}");
         assert_eq!(client.shutdown(Duration::from_secs(5)).abandoned, 0, "{layers}");
     }

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use trunnion_backend_host::{HostBackend, HostOptions, HostResource};
+use trunnion_backend_host::{HostBackend, HostImport, HostOptions, HostResource};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
@@ -14,6 +14,7 @@ use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::{Client, TensorView};
 use trunnion_runtime_core::elem::ElemType;
 use trunnion_runtime_core::error::KernelFault;
+use trunnion_runtime_core::foreign::Event;
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::id::{DeviceId, StreamId};
 use trunnion_runtime_core::kernel::{Interface, Source, SourceKernel};
@@ -357,4 +358,21 @@ fn a_reservation_that_was_tried_again_is_one_step_behind_what_was_freed_for_it()
         })
         .collect();
     assert_eq!(calls[..4], ["reserve", "free", "reserve", "reserve"], "{program}");
+}
+
+#[test]
+fn imported_memory_is_a_buffer_of_whose_bytes_the_recording_says_that_it_lacks_them() {
+    let program = recorded(&HostOptions::default(), RecordOptions::default(), |client| {
+        let imported = client.import(HostImport::new(vec![7u128; 4])).unwrap();
+        client.fill(&imported, &[1]).unwrap();
+        let (event, signal) = Event::new();
+        client.wait(client.import_event(event).unwrap()).unwrap();
+        signal.give();
+        assert_eq!(client.read_one(&imported).unwrap().as_slice().unwrap(), [1; 64]);
+    });
+    let calls: Vec<_> = program.steps.iter().map(|step| &step.call).collect();
+    assert!(matches!(calls[0], Call::Reserve { size: 64, .. }), "{:?}", calls[0]);
+    assert!(matches!(calls[1], Call::Lost { why } if why.contains("somebody else")), "{:?}", calls[1]);
+    assert!(calls.iter().any(|call| matches!(call, Call::Fill { .. })));
+    assert!(calls.iter().any(|call| matches!(call, Call::Outside)), "{calls:?}");
 }

@@ -26,9 +26,9 @@ pub use replay::{ReadProgramError, read_program, replay};
 
 // The modules of `trunnion-runtime-core`, under their own names.
 pub use trunnion_runtime_core::{
-    access, allocation, backend, budget, bytes, client, elem, error, executor, failure, grid, handle, id, kernel,
-    layout, platform, pool_layout, pressure, promise, properties, report, server, service, sink, staging, stream,
-    timeline,
+    access, allocation, backend, budget, bytes, client, elem, error, executor, failure, foreign, grid, handle, id,
+    kernel, layout, platform, pool_layout, pressure, promise, properties, report, server, service, sink, staging,
+    stream, timeline,
 };
 
 /// Servers around a server: for [`Config::layers`], or around a server before [`Client::try_init`].
@@ -36,6 +36,10 @@ pub use trunnion_server_layers as layers;
 
 /// A device's memory as pure host logic: [traces](memory_pools::trace) of it are replayed against any pools, and drawn.
 pub use trunnion_memory_pools as memory_pools;
+
+/// Tensors for other libraries of the process, and theirs for the host's devices, without a copy.
+#[cfg(feature = "dlpack")]
+pub use trunnion_dlpack as dlpack;
 
 // What nearly every program names.
 pub use access::Access;

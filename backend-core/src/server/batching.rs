@@ -122,7 +122,7 @@ impl<D: Driver> DriverServer<D> {
         }
     }
 
-    fn open_stream(&mut self, lane: usize) -> Result<()> {
+    pub(super) fn open_stream(&mut self, lane: usize) -> Result<()> {
         if self.lanes.slots[lane].stream.is_none() {
             let stream = match self.lanes.take_spare() {
                 Some(stream) => stream,

@@ -15,8 +15,8 @@ use trunnion_runtime_core::kernel::KernelHandle;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Launch, MemoryServer, Pattern, Payload, Region, Server, StagingServer,
-    Until,
+    AccessServer, Bounds, CompileStatistics, ForeignServer, Launch, MemoryServer, Pattern, Payload, Region, Server,
+    StagingServer, Until,
 };
 use trunnion_runtime_core::timeline::Moment;
 
@@ -39,10 +39,12 @@ impl<D: Driver> Server for DriverServer<D> {
             self.collect();
             self.unpark();
             self.pools.return_dedicated(&mut self.hardware, &self.timeline);
+            self.let_go_of_events();
         }
     }
 
     fn leave(&mut self) -> Wakers {
+        self.let_go_of_memory();
         core::mem::take(&mut self.wakers)
     }
 
@@ -189,6 +191,10 @@ impl<D: Driver> Server for DriverServer<D> {
     }
 
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
+        Some(self)
+    }
+
+    fn foreign(&mut self) -> Option<&mut dyn ForeignServer> {
         Some(self)
     }
 }

@@ -175,8 +175,15 @@ impl<D: Driver> DriverServer<D> {
         if drained {
             self.code.clear();
         }
+        let events = mem::take(&mut self.events).into_iter().map(|(_, event)| event);
+        if drained {
+            events.for_each(|event| event.let_go(&mut self.wakers));
+        } else {
+            events.for_each(mem::forget);
+        }
         if drained && self.granted.is_empty() {
             self.pools.drain(&mut self.hardware);
+            self.let_go_of_memory();
             if let Some(page) = self.nothing.take() {
                 self.hardware.driver.release(page);
             }

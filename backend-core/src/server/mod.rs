@@ -22,6 +22,7 @@
 //! | `memory.rs` | reservations over the driver's pages |
 //! | `recording.rs` | writing down what becomes of the memory |
 //! | `access.rs` | use in place |
+//! | `foreign.rs` | memory and events of somebody else |
 //! | `code.rs`, `disk.rs` | compiled kernels, in memory and on disk |
 //! | `ending.rs` | panics, the lost device, shutdown |
 
@@ -36,6 +37,7 @@ mod disk;
 mod encoding;
 mod ending;
 mod flight;
+mod foreign;
 mod lanes;
 mod memory;
 mod operations;
@@ -66,6 +68,7 @@ use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::executor::Wakers;
 use trunnion_runtime_core::failure::Failure;
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::id::{MemoryId, ServiceId};
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::server::Grant;
@@ -90,6 +93,8 @@ pub struct DriverServer<D: Driver> {
     nothing: Option<D::Page>,
     /// Operations that are parked.
     parked: usize,
+    /// Events of somebody else that the device waits for, and the moments that are done with them.
+    events: Vec<(Moment, Foreign)>,
     /// Accesses that were granted and are not closed.
     granted: Vec<Moment>,
     wakers: Wakers,
@@ -142,6 +147,7 @@ impl<D: Driver> DriverServer<D> {
             recording: Recording::default(),
             nothing: None,
             parked: 0,
+            events: Vec::new(),
             granted: Vec::new(),
             wakers: Wakers::new(),
             waker: Waker::noop().clone(),

@@ -139,13 +139,7 @@ impl<D: Driver> DriverServer<D> {
                 let mut waits = Frontier::new();
                 waits.add(on);
                 let lane = self.begin(at);
-                self.go(
-                    lane,
-                    at,
-                    &Resolved { waits, barrier: false, hazard: 0, verdict: Verdict::Run },
-                    &[],
-                    Task::Nothing,
-                );
+                self.go_after(lane, at, waits);
                 self.end(lane);
             }
             Until::Promised(promise) => {
@@ -157,6 +151,12 @@ impl<D: Driver> DriverServer<D> {
                 self.end(lane);
             }
         }
+    }
+
+    /// Takes a place in the stream behind `waits`, and does nothing.
+    pub(super) fn go_after(&mut self, lane: usize, at: Moment, waits: Frontier) {
+        let resolved = Resolved { waits, barrier: false, hazard: 0, verdict: Verdict::Run };
+        self.go(lane, at, &resolved, &[], Task::Nothing);
     }
 
     /// An operation with nothing to do: done when the stream's work before it is.

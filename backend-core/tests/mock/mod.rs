@@ -2,11 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use trunnion_backend_core::driver::{
-    CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverRefusal, Outcome, Place, StoredCode,
+    CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverRefusal, Imported, Outcome, Place, StoredCode,
 };
 use trunnion_backend_core::{DriverServer, ServerSettings};
 use trunnion_runtime_core::access::Access;
@@ -15,6 +16,7 @@ use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::elem::ElemType;
 use trunnion_runtime_core::error::{Error, Result, SourceForm};
 use trunnion_runtime_core::executor::{Config, Execution, Executor, Notifier, Resident};
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::handle::{Handle, Handles};
 use trunnion_runtime_core::id::{BackendName, DeviceId, ServiceId, StreamId};
@@ -27,7 +29,7 @@ use trunnion_runtime_core::properties::{DeviceInfo, DeviceKind, DeviceProperties
 use trunnion_runtime_core::server::{Bounds, Grant, HostMemory, Launch, Pattern, Payload, Region, Server};
 use trunnion_runtime_core::timeline::Moment;
 
-type Memory = Arc<Mutex<Vec<u8>>>;
+pub type Memory = Arc<Mutex<Vec<u8>>>;
 type Step = Box<dyn FnOnce(&mut Outcome) + Send>;
 
 /// What happens to a call of the driver.
@@ -122,6 +124,14 @@ impl State {
         while streams.iter().filter(|stream| self.finish(**stream)).count() > 0 {}
     }
 
+    /// Where events of somebody else are among the streams.
+    const EVENTS: u32 = 1 << 16;
+
+    /// An event of somebody else happens.
+    pub fn happens(&mut self, event: u32) {
+        self.queues.entry(Self::EVENTS + event).or_default().finished = 1;
+    }
+
     pub fn take_log(&mut self) -> Vec<String> {
         std::mem::take(&mut self.log)
     }
@@ -155,6 +165,18 @@ pub struct MockPage {
 }
 
 pub struct MockStream(u32);
+
+/// Memory of somebody else, which tells when it is dropped.
+pub struct MockMemory {
+    pub bytes: Memory,
+    pub held: Arc<()>,
+}
+
+/// An event of somebody else: it happens when the test says so.
+pub struct MockEvent {
+    pub number: u32,
+    pub held: Arc<()>,
+}
 
 pub struct Mock {
     script: Script,
@@ -445,6 +467,29 @@ unsafe impl Driver for Mock {
         assert!(!panics);
         let (bytes, start, _) = window(&place);
         Grant { resource: Arc::new(()), host: Some(Arc::new(Window { bytes, start })) }
+    }
+
+    fn import(&mut self, foreign: &Foreign) -> Result<Imported<MockPage>> {
+        let mut state = self.script.get();
+        state.fate("import")?;
+        let bytes = foreign.get::<MockMemory>()?.bytes.clone();
+        state.pages += 1;
+        Ok(Imported { page: MockPage { bytes, size: 0 }, offset: 2 })
+    }
+
+    fn import_event(&mut self, stream: &mut MockStream, event: &Foreign) -> Result<()> {
+        let mut state = self.script.get();
+        state.fate("import_event")?;
+        let number = event.get::<MockEvent>()?.number;
+        state.log.push(format!("wait on {} for event {number}", stream.0));
+        state.queues.entry(State::EVENTS + number).or_default();
+        state.queues.get_mut(&stream.0).unwrap().waits.push((State::EVENTS + number, 1));
+        Ok(())
+    }
+
+    fn export_event(&mut self, stream: &mut MockStream, seq: u64) -> Result<Arc<dyn Any + Send + Sync>> {
+        self.script.get().fate("export_event")?;
+        Ok(Arc::new((stream.0, seq)))
     }
 
     fn drain(&mut self, deadline: &Deadline) -> bool {

@@ -4,7 +4,7 @@ use super::adapter::Adapter;
 use crate::exit::Inside;
 use crate::failure::failed;
 use crate::instance::{Instance, unavailable};
-use crate::memory::MemoryTypes;
+use crate::memory::{MemoryType, MemoryTypes};
 use crate::options::VulkanOptions;
 use crate::staging::{PinnedRanges, STAGING_USAGE};
 use crate::storage::PAGE_USAGE;
@@ -22,7 +22,7 @@ use trunnion_runtime_core::properties::DeviceProperties;
 
 /// What is called of a device. The bindings put a function that ends the process in the place of one that is missing, so the table is
 /// looked through when the device is opened.
-const FUNCTIONS: [&CStr; 46] = [
+const FUNCTIONS: [&CStr; 47] = [
     c"vkDestroyDevice",
     c"vkAllocateCommandBuffers",
     c"vkAllocateDescriptorSets",
@@ -67,6 +67,7 @@ const FUNCTIONS: [&CStr; 46] = [
     c"vkMapMemory",
     c"vkQueueSubmit",
     c"vkResetDescriptorPool",
+    c"vkSignalSemaphore",
     c"vkUpdateDescriptorSets",
     c"vkWaitSemaphores",
 ];
@@ -172,6 +173,44 @@ impl Device {
         let flushed =
             if self.memory.host_visible && !self.memory.page.coherent { self.limits.non_coherent_atom_size } else { 1 };
         self.properties.limits.binding_alignment.max(flushed)
+    }
+
+    /// Whether pages can be handed out by file descriptor.
+    pub(crate) fn hands_out(&self) -> bool {
+        let (handles, feature) =
+            (vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD, vk::ExternalMemoryFeatureFlags::EXPORTABLE);
+        self.options.export_memory && self.external_memory_fd.is_some() && self.shares(handles, feature)
+    }
+
+    /// Whether pages can be over memory of this kind.
+    pub(crate) fn takes(&self, handles: vk::ExternalMemoryHandleTypeFlags) -> bool {
+        self.shares(handles, vk::ExternalMemoryFeatureFlags::IMPORTABLE)
+    }
+
+    fn shares(&self, handles: vk::ExternalMemoryHandleTypeFlags, feature: vk::ExternalMemoryFeatureFlags) -> bool {
+        let info = vk::PhysicalDeviceExternalBufferInfo::default().usage(PAGE_USAGE).handle_type(handles);
+        let mut answer = vk::ExternalBufferProperties::default();
+        // SAFETY: the adapter is of this instance, and both structures are of version 1.1.
+        unsafe {
+            self.instance.raw.get_physical_device_external_buffer_properties(self.physical, &info, &mut answer);
+        }
+        answer.external_memory_properties.external_memory_features.contains(feature)
+    }
+
+    /// A memory type of the adapter's.
+    pub(crate) fn memory_type(&self, index: u32) -> Option<MemoryType> {
+        // SAFETY: the adapter is of this instance.
+        let memory = unsafe { self.instance.raw.get_physical_device_memory_properties(self.physical) };
+        MemoryType::of(&memory, index)
+    }
+
+    /// What tells this device and its driver from others: memory is handed on only between equals.
+    pub(crate) fn identity(&self) -> [[u8; vk::UUID_SIZE]; 2] {
+        let mut ids = vk::PhysicalDeviceIDProperties::default();
+        let mut all = vk::PhysicalDeviceProperties2::default().push_next(&mut ids);
+        // SAFETY: the adapter is of this instance, and the structure is of version 1.1.
+        unsafe { self.instance.raw.get_physical_device_properties2(self.physical, &mut all) };
+        [ids.device_uuid, ids.driver_uuid]
     }
 
     /// What there is of the memory that pages come from. Free is what pages may still be made of: the driver's own budget, where it says

@@ -56,7 +56,20 @@ impl Counting {
     }
 
     pub fn pages(&self) -> usize {
-        self.sizes.len()
+        self.sizes.len() - self.lent()
+    }
+
+    /// A page of somebody else, which counts for nothing.
+    pub fn lend(&mut self, size: u64) -> Page {
+        let kind = PoolKind::Imported;
+        self.next += 1;
+        self.sizes.insert(self.next, (size, kind));
+        Page { number: self.next, size, kind }
+    }
+
+    /// Pages of somebody else that are out.
+    pub fn lent(&self) -> usize {
+        self.sizes.values().filter(|(_, kind)| *kind == PoolKind::Imported).count()
     }
 }
 
@@ -84,8 +97,10 @@ impl Storage for Counting {
     fn release(&mut self, page: Page) {
         let known = self.sizes.remove(&page.number);
         assert_eq!(known, Some((page.size, page.kind)), "page {} was released twice", page.number);
-        self.returned.push(page.number);
-        self.bytes -= page.size;
+        if page.kind != PoolKind::Imported {
+            self.returned.push(page.number);
+            self.bytes -= page.size;
+        }
     }
 
     fn alignment(&self) -> u64 {
@@ -234,13 +249,18 @@ impl Rig {
         }
     }
 
-    pub fn try_reserve(&mut self, size: u64, stream: StreamId, mode: AllocationMode) -> Result<MemoryId, Pressure> {
+    /// An id that nothing has.
+    pub fn next_memory(&mut self) -> MemoryId {
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.generations.push(0);
             self.generations.len() as u32 - 1
         });
         self.generations[index as usize] += 1;
-        let memory = MemoryId { index, generation: self.generations[index as usize] };
+        MemoryId { index, generation: self.generations[index as usize] }
+    }
+
+    pub fn try_reserve(&mut self, size: u64, stream: StreamId, mode: AllocationMode) -> Result<MemoryId, Pressure> {
+        let memory = self.next_memory();
         let request = Request { memory, size, stream, mode };
         let result = self.pools.reserve(&mut self.storage, &request, &self.device);
         self.check();
@@ -248,7 +268,7 @@ impl Rig {
             Ok(()) => Ok(memory),
             Err(pressure) => {
                 assert!(self.pools.place(memory).is_none(), "a refused request has no place");
-                self.vacant.push(index);
+                self.vacant.push(memory.index);
                 Err(pressure)
             }
         }

@@ -4,6 +4,7 @@ extern crate alloc;
 
 mod double;
 mod hostile;
+mod imported;
 mod layouts;
 mod modes;
 mod pressure;

@@ -5,6 +5,7 @@
 
 mod budget;
 mod compile;
+mod foreign;
 mod launch;
 mod launch_mode;
 mod memory;

@@ -24,8 +24,13 @@ impl Client {
     /// [`Error::ServiceMismatch`] when the server's resource is of another type, [`Error::Unsupported`], [`Error::ForeignHandle`], the
     /// failures that lie on the bytes, [`Error::Timeout`].
     pub fn get_resource<R: Any + Send + Sync>(&self, handle: &Handle) -> Result<Resource<R>> {
-        let (access, resource) = self.open_as(handle, Access::Read)?;
-        access.close(None)?;
+        self.resource_for(handle, Access::Read)
+    }
+
+    /// The resource that an access is given, when everything that the access must come after is done.
+    pub(super) fn resource_for<R: Any + Send + Sync>(&self, handle: &Handle, access: Access) -> Result<Resource<R>> {
+        let (open, resource) = self.open_as(handle, access)?;
+        open.close(None)?;
         Ok(Resource { resource, handle: handle.clone() })
     }
 

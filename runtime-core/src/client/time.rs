@@ -129,7 +129,7 @@ impl Client {
         Done { service, point }
     }
 
-    fn service_of(&self, point: Point) -> Result<Arc<Service>> {
+    pub(super) fn service_of(&self, point: Point) -> Result<Arc<Service>> {
         if point.service == self.service.id {
             return Ok(self.service.clone());
         }

@@ -12,6 +12,7 @@ mod slab;
 pub(crate) use account::Account;
 
 use crate::error::{Error, Result};
+use crate::executor::Notifier;
 use crate::id::{MemoryId, ServiceId};
 use crate::sync::explored::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::process_wide;
@@ -39,6 +40,8 @@ struct Block {
     size: AtomicU64,
     /// Whose live bytes these are; 0 for nobody's who counts them.
     account: AtomicU32,
+    /// Whether the server is told of the last drop at once; 0 where it sees to it the next time somebody holds the device.
+    urgent: AtomicU32,
 }
 
 impl Slot for Block {
@@ -52,6 +55,7 @@ impl Slot for Block {
             handles: AtomicUsize::new(0),
             size: AtomicU64::new(0),
             account: AtomicU32::new(0),
+            urgent: AtomicU32::new(0),
         }
     }
     fn index(&self) -> u32 {
@@ -74,9 +78,14 @@ impl Block {
             account::release(account, self.size.load(Ordering::Relaxed));
         }
         let list = LISTS.get(self.list.load(Ordering::Relaxed));
+        let is_urgent = self.urgent.load(Ordering::Relaxed) != 0;
+        self.urgent.store(0, Ordering::Relaxed);
         match list {
             Some(list) if list.owner.load(Ordering::Acquire) == self.service.load(Ordering::Relaxed) => {
-                slab::push(&list.head, self)
+                slab::push(&list.head, self);
+                if is_urgent {
+                    list.ring();
+                }
             }
             // The server is gone, and its memory with it.
             _ => BLOCKS.give(self),
@@ -90,11 +99,28 @@ struct DropList {
     link: AtomicU32,
     owner: AtomicU32,
     head: AtomicU32,
+    /// Has the server look at the list.
+    bell: spin::Mutex<Option<Notifier>>,
+}
+
+impl DropList {
+    fn ring(&self) {
+        let bell = self.bell.lock().clone();
+        if let Some(bell) = bell {
+            bell.notify();
+        }
+    }
 }
 
 impl Slot for DropList {
     fn new(index: u32) -> Self {
-        Self { index, link: AtomicU32::new(0), owner: AtomicU32::new(0), head: AtomicU32::new(0) }
+        Self {
+            index,
+            link: AtomicU32::new(0),
+            owner: AtomicU32::new(0),
+            head: AtomicU32::new(0),
+            bell: spin::Mutex::new(None),
+        }
     }
     fn index(&self) -> u32 {
         self.index
@@ -265,6 +291,19 @@ impl Handles {
         self.create_counted(size, 0)
     }
 
+    /// [`create`](Self::create) for memory whose end somebody waits for: with the last handle dropped, what [`wake_with`](Self::wake_with) was
+    /// given is notified.
+    pub(crate) fn create_urgent(&self, size: u64) -> Option<Handle> {
+        let handle = self.create(size)?;
+        handle.block.urgent.store(1, Ordering::Relaxed);
+        Some(handle)
+    }
+
+    /// What is notified when urgent memory is dropped.
+    pub(crate) fn wake_with(&self, bell: Notifier) {
+        *self.list.bell.lock() = Some(bell);
+    }
+
     /// [`create`](Self::create), counted in an account for as long as a handle is held.
     ///
     /// # Errors
@@ -313,6 +352,7 @@ impl Handles {
 impl Drop for Handles {
     fn drop(&mut self) {
         self.list.owner.store(0, Ordering::Release);
+        drop(self.list.bell.lock().take());
         self.free_dropped(|_| {});
         LISTS.give(self.list);
     }

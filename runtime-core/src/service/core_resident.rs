@@ -3,12 +3,13 @@
 use super::{Owed, Shared};
 use crate::access::Access;
 use crate::allocation::AllocationMode;
-use crate::error::{Error, Rung};
+use crate::error::{Error, Result, Rung};
 use crate::executor::{Resident, Wakers};
+use crate::foreign::Foreign;
 use crate::handle::Handle;
 use crate::platform::Deadline;
 use crate::pressure::{MemoryPressure, PressureAnswer, RETRIES};
-use crate::server::{Grant, RecordingServer, Server};
+use crate::server::{ForeignServer, Grant, RecordingServer, Server};
 use crate::timeline::Moment;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -111,6 +112,19 @@ impl Core {
         } else if let Some(server) = self.server.access() {
             server.close(at, failure);
         }
+    }
+
+    /// Hands the server something that is somebody else's; what it does not keep is let go of when the device is released.
+    pub(crate) fn ask_foreign<T>(
+        &mut self,
+        foreign: Foreign,
+        unsupported: Error,
+        ask: impl FnOnce(&mut dyn ForeignServer, &Foreign) -> Result<T>,
+    ) -> Result<T> {
+        self.free_dropped();
+        let answer = self.server.foreign().map_or(Err(unsupported), |server| ask(server, &foreign));
+        self.shared.leave_late(|late| foreign.let_go(&mut late.wakers));
+        answer
     }
 
     /// Lets every caller know when the device has failed.

@@ -188,6 +188,7 @@ impl Service {
         let executor = Executor::new(core, config).map_err(|error| unavailable(error.to_string()))?;
         let without_thread = WithoutThread::of(settings.executor.execution);
         let notifier = executor.notifier();
+        shared.handles.wake_with(notifier.clone());
         let service = Self {
             id,
             device,

@@ -27,8 +27,8 @@ use trunnion_runtime_core::pool_layout::PoolLayout;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server,
-    StagingServer, Until,
+    AccessServer, Bounds, CompileStatistics, ForeignServer, Grant, Launch, MemoryServer, Pattern, Payload, Region,
+    Server, StagingServer, Until,
 };
 use trunnion_runtime_core::staging::PinnedMemory;
 use trunnion_runtime_core::timeline::Moment;
@@ -84,7 +84,7 @@ impl StagingServer for Gone {
 }
 
 impl<S: Server + ?Sized> FaultInjector<S> {
-    fn is_lost(&self) -> Result<()> {
+    pub(super) fn is_lost(&self) -> Result<()> {
         self.lost.clone().map_or(Ok(()), Err)
     }
 
@@ -411,6 +411,10 @@ impl<S: Server + ?Sized> Server for FaultInjector<S> {
 
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
         if self.inside.access().is_some() { Some(self) } else { None }
+    }
+
+    fn foreign(&mut self) -> Option<&mut dyn ForeignServer> {
+        if self.inside.foreign().is_some() { Some(self) } else { None }
     }
 }
 

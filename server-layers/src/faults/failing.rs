@@ -257,7 +257,7 @@ impl<S: Server + ?Sized> FaultInjector<S> {
         format!("on purpose, in {operation} {}", self.counts[operation as usize])
     }
 
-    fn error_of(&mut self, kind: FaultKind, doomed: &Doomed<'_>) -> Error {
+    pub(super) fn error_of(&mut self, kind: FaultKind, doomed: &Doomed<'_>) -> Error {
         let purpose = self.purpose(doomed.operation);
         let driver = |message| Error::Driver { call: doomed.operation.name().to_string(), code: 0, message };
         match kind {

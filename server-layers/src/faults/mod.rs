@@ -18,6 +18,7 @@
 mod alarm;
 mod contract;
 mod failing;
+mod foreign;
 mod owed;
 mod pace;
 mod plan;

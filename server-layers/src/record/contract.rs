@@ -1,21 +1,27 @@
 //! The contract of a server, call by call: written down where it asks something of the device, and handed on.
 
 use super::{Known, Log, Record};
+use crate::inside::ask_foreign;
 use crate::program::{Content, MAX_SIZE, MAX_VIEWS, Sink};
 use alloc::string::ToString;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::around::Around;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Wakers;
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
-use trunnion_runtime_core::server::{AccessServer, Grant, Launch, Pattern, Payload, Region, Server, Until};
+use trunnion_runtime_core::server::{
+    AccessServer, ForeignServer, Grant, Launch, Pattern, Payload, Region, Server, Until,
+};
 use trunnion_runtime_core::timeline::Moment;
 
 impl<S: Server + ?Sized, K: Sink + Send + 'static> Around for Record<S, K> {
@@ -130,6 +136,32 @@ impl<S: Server + ?Sized, K: Sink + Send + 'static> Around for Record<S, K> {
 
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
         self.inside.access().is_some().then_some(self)
+    }
+
+    fn foreign(&mut self) -> Option<&mut dyn ForeignServer> {
+        self.inside.foreign().is_some().then_some(self)
+    }
+}
+
+impl<S: Server + ?Sized, K: Sink + Send + 'static> ForeignServer for Record<S, K> {
+    fn import(&mut self, at: Moment, memory: &Handle, foreign: &Foreign) -> Result<()> {
+        let imported = ask_foreign(&mut *self.inside, |inside| inside.import(at, memory, foreign));
+        if imported.is_ok() {
+            // A replay has memory there, and is told that nobody knows what was in it.
+            self.log.reserve(at, memory, AllocationMode::Auto);
+            self.log.lost(at, "the bytes of this memory are somebody else's");
+        }
+        imported
+    }
+
+    fn import_event(&mut self, at: Moment, event: &Foreign) -> Result<()> {
+        self.log.plain(at, "outside");
+        ask_foreign(&mut *self.inside, |inside| inside.import_event(at, event))
+    }
+
+    fn export_event(&mut self, at: Moment) -> Result<Arc<dyn Any + Send + Sync>> {
+        self.log.plain(at, "mark");
+        ask_foreign(&mut *self.inside, |inside| inside.export_event(at))
     }
 }
 

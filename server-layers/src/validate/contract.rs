@@ -3,7 +3,9 @@
 use super::Validate;
 use super::caller::used;
 use super::violation::Violation;
+use crate::inside::ask_foreign;
 use crate::operation::Operation;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::task::{Poll, Waker};
@@ -13,6 +15,7 @@ use trunnion_runtime_core::allocation::AllocationMode;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::{Notifier, Wakers};
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::{MemoryId, StreamId};
@@ -21,8 +24,8 @@ use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::ReportScope;
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, CompileStatistics, Grant, Launch, MemoryServer, Pattern, Payload, Region, Server,
-    StagingServer, Until,
+    AccessServer, Bounds, CompileStatistics, ForeignServer, Grant, Launch, MemoryServer, Pattern, Payload, Region,
+    Server, StagingServer, Until,
 };
 use trunnion_runtime_core::timeline::Moment;
 
@@ -291,6 +294,10 @@ impl<S: Server + ?Sized> Server for Validate<S> {
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
         if self.inside.access().is_some() { Some(self) } else { None }
     }
+
+    fn foreign(&mut self) -> Option<&mut dyn ForeignServer> {
+        if self.inside.foreign().is_some() { Some(self) } else { None }
+    }
 }
 
 impl<S: Server + ?Sized> AccessServer for Validate<S> {
@@ -308,5 +315,26 @@ impl<S: Server + ?Sized> AccessServer for Validate<S> {
         if let Some(inside) = self.inside.access() {
             inside.close(at, failure);
         }
+    }
+}
+
+impl<S: Server + ?Sized> ForeignServer for Validate<S> {
+    fn import(&mut self, at: Moment, memory: &Handle, foreign: &Foreign) -> Result<()> {
+        self.caller.accept(Operation::Reserve, at);
+        let imported = ask_foreign(&mut *self.inside, |inside| inside.import(at, memory, foreign));
+        if imported.is_ok() {
+            self.caller.reserve(at, memory);
+        }
+        imported
+    }
+
+    fn import_event(&mut self, at: Moment, event: &Foreign) -> Result<()> {
+        self.caller.accept(Operation::Wait, at);
+        ask_foreign(&mut *self.inside, |inside| inside.import_event(at, event))
+    }
+
+    fn export_event(&mut self, at: Moment) -> Result<Arc<dyn Any + Send + Sync>> {
+        self.caller.accept(Operation::Mark, at);
+        ask_foreign(&mut *self.inside, |inside| inside.export_event(at))
     }
 }

@@ -17,6 +17,7 @@ use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::{Config, Execution, Executor, Notifier, Resident, Wakers};
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::handle::{Handle, Handles};
 use trunnion_runtime_core::id::{DeviceId, MemoryId, ServiceId, StreamId};
 use trunnion_runtime_core::kernel::{Interface, KernelHandle, Source, SourceKernel};
@@ -24,7 +25,8 @@ use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::report::{MemoryReport, MemoryUsage, ReportScope};
 use trunnion_runtime_core::server::{
-    AccessServer, Bounds, Grant, Launch, MemoryServer, Opened, Pattern, Payload, Region, Server, StagingServer, Until,
+    AccessServer, Bounds, ForeignServer, Grant, Launch, MemoryServer, Opened, Pattern, Payload, Region, Server,
+    StagingServer, Until,
 };
 use trunnion_runtime_core::service::Settings;
 use trunnion_runtime_core::staging::PinnedMemory;
@@ -296,6 +298,22 @@ impl Server for Scripted {
     }
     fn access(&mut self) -> Option<&mut dyn AccessServer> {
         if self.remote.lock().unwrap().has_access { Some(self) } else { None }
+    }
+    /// It takes what is foreign where it gives out its own in place.
+    fn foreign(&mut self) -> Option<&mut dyn ForeignServer> {
+        if self.remote.lock().unwrap().has_access { Some(self) } else { None }
+    }
+}
+
+impl ForeignServer for Scripted {
+    fn import(&mut self, _: Moment, _: &Handle, foreign: &Foreign) -> Result<()> {
+        foreign.get::<u32>().map(|_| ())
+    }
+    fn import_event(&mut self, _: Moment, event: &Foreign) -> Result<()> {
+        event.get::<u32>().map(|_| ())
+    }
+    fn export_event(&mut self, at: Moment) -> Result<Arc<dyn Any + Send + Sync>> {
+        Ok(Arc::new(at.seq))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Where devices to be tested come from.
 
+use crate::outside::{Outside, Owner};
 use core::any::Any;
+use core::ops::Range;
 use core::time::Duration;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::OpenSettings;
@@ -55,6 +57,23 @@ pub trait Factory: Send + Sync + 'static {
     /// # Errors
     /// What that answers.
     fn get_resource(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>>;
+
+    /// `Client::export` with the resource type of this backend, boxed, so that it can be held.
+    ///
+    /// # Errors
+    /// What that answers.
+    fn export(&self, client: &Client, _handle: &Handle) -> Result<Box<dyn Any>> {
+        Err(Error::Unsupported { what: "export".into(), backend: client.device_id().backend })
+    }
+
+    /// `Client::import` of a range of memory that a test has, which is there as long as a clone of it is held. `owner` is dropped with
+    /// what the client was given.
+    ///
+    /// # Errors
+    /// What that answers.
+    fn import(&self, client: &Client, _memory: &Outside, _range: Range<usize>, _owner: Owner) -> Result<Handle> {
+        Err(Error::Unsupported { what: "import".into(), backend: client.device_id().backend })
+    }
 
     /// Whether compiled kernels have a form that can be kept on disk.
     fn keeps_code(&self) -> bool {

@@ -8,6 +8,7 @@ pub mod check;
 pub mod context;
 pub mod factory;
 pub mod kernels;
+pub mod outside;
 pub mod test;
 
 // The tests, a file a group of rows.
@@ -25,5 +26,6 @@ pub mod runner;
 pub use check::{Failure, Outcome};
 pub use context::{Context, Gate};
 pub use factory::{Factory, Refusal, Variant};
+pub use outside::Outside;
 pub use runner::run;
 pub use test::Test;

@@ -1,6 +1,6 @@
 //! Runs the conformance suite on the backends that are built in.
 
-// But where a Vulkan loader is vouched for.
+// But where a Vulkan loader or the address of memory is vouched for.
 #![deny(unsafe_code)]
 
 extern crate alloc;

@@ -1,6 +1,6 @@
 //! The suite as `cargo test` runs it: on every backend that is built in.
 
-// But where a Vulkan loader is vouched for.
+// But where a Vulkan loader or the address of memory is vouched for.
 #![deny(unsafe_code)]
 
 extern crate alloc;

@@ -15,13 +15,14 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::fmt;
 use trunnion_backend_core::driver::{
-    Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Outcome, Place,
+    Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
 };
 use trunnion_backend_host::{HostCode, HostDriver, HostOptions, HostPage, HostStream};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::{Error, KernelFault, Result};
 use trunnion_runtime_core::executor::Notifier;
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::kernel::{KernelHandle, KernelReader};
 use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
@@ -362,6 +363,21 @@ unsafe impl Driver for MutantDriver {
             Some(host) if self.fault == Fault::GrantCut => Grant { host: Some(Arc::new(CutMemory(host))), ..grant },
             host => Grant { host, ..grant },
         }
+    }
+
+    fn import(&mut self, foreign: &Foreign) -> Result<Imported<HostPage>> {
+        let mut imported = self.host.import(foreign)?;
+        match self.fault {
+            Fault::ImportCopied => {
+                let size = imported.page.size().next_multiple_of(self.host.page_alignment());
+                let refused =
+                    |refusal: DriverRefusal| Error::Driver { call: "import".into(), code: 0, message: refusal.message };
+                imported.page = self.host.allocate(size).map_err(refused)?;
+            }
+            Fault::ImportKept => core::mem::forget(imported.page.clone()),
+            _ => {}
+        }
+        Ok(imported)
     }
 
     fn drain(&mut self, deadline: &Deadline) -> bool {

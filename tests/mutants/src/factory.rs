@@ -6,10 +6,12 @@ use crate::list::{Base, Mutant};
 use crate::server::MutantServer;
 use alloc::sync::Arc;
 use core::any::Any;
+use core::ops::Range;
 use trunnion_backend_core::driver::Driver;
 use trunnion_backend_core::{DriverServer, ServerSettings};
 use trunnion_backend_host::{HostBackend, HostOptions};
-use trunnion_conformance::{Factory, Refusal, Variant};
+use trunnion_conformance::outside::Owner;
+use trunnion_conformance::{Factory, Outside, Refusal, Variant};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::{self, Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
@@ -89,6 +91,14 @@ impl Factory for MutantFactory {
             Err(Error::ForeignHandle { .. }) if self.mutant.fault == Fault::ForeignAccepted => Ok(Box::new(())),
             answer => answer,
         }
+    }
+
+    fn export(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
+        self.host.export(client, handle)
+    }
+
+    fn import(&self, client: &Client, memory: &Outside, range: Range<usize>, owner: Owner) -> Result<Handle> {
+        self.host.import(client, memory, range, owner)
     }
 }
 

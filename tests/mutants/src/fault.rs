@@ -89,6 +89,10 @@ pub enum Fault {
     CopyCut,
     /// A write in place leaves out its last byte.
     GrantCut,
+    /// Imported memory is other memory.
+    ImportCopied,
+    /// Imported memory is never let go of.
+    ImportKept,
     /// A fill with zeros does nothing.
     ZerosSkipped,
     /// A launch over a buffer of no bytes fails.

@@ -128,6 +128,8 @@ mutants! {
     pieces_swapped PiecesSwapped Plain ["M7::a_read_of_several_handles_answers_each_in_order"];
     fill_spills FillSpills Plain ["M4::a_slice_is_a_range_of_the_same_bytes"];
     copy_cut CopyCut Plain ["M10::a_copy_of_twenty_five_bytes_is_exact"];
+    import_copied ImportCopied Plain ["M13::imported_memory_is_used_where_it_is"];
+    import_kept ImportKept Plain ["M13::the_same_memory_can_be_imported_again"];
     grant_cut GrantCut Plain ["M2::what_is_created_is_read_back_whatever_its_size"];
     zeros_skipped ZerosSkipped Plain ["M1::zeros_are_zero_also_in_memory_used_before"];
     nothing_refused NothingRefused Plain ["M5::an_empty_buffer_among_others_is_harmless"];

@@ -1,9 +1,11 @@
 //! The CPU backend: as it is, and made as hard to use as it can be.
 
 use core::any::Any;
+use core::ops::Range;
 use core::time::Duration;
-use trunnion_backend_host::{HostBackend, HostOptions, HostResource};
-use trunnion_conformance::{Factory, Refusal, Variant};
+use trunnion_backend_host::{HostBackend, HostImport, HostOptions, HostResource};
+use trunnion_conformance::outside::Owner;
+use trunnion_conformance::{Factory, Outside, Refusal, Variant};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
@@ -72,6 +74,23 @@ impl Factory for Host {
     fn get_resource(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
         Ok(Box::new(client.get_resource::<HostResource>(handle)?))
     }
+
+    fn export(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
+        Ok(Box::new(client.export::<HostResource>(handle)?))
+    }
+
+    fn import(&self, client: &Client, memory: &Outside, range: Range<usize>, owner: Owner) -> Result<Handle> {
+        client.import(lent(memory, range, owner))
+    }
+}
+
+/// A range of memory that a test has, as a device takes it.
+#[allow(unsafe_code, reason = "an address is taken on trust")]
+fn lent(memory: &Outside, range: Range<usize>, owner: Owner) -> HostImport {
+    assert!(range.start <= range.end && range.end <= memory.size(), "the test has no such range");
+    // SAFETY: the range is inside the memory, which is initialized, can be written through a shared reference and stays as long as its clone is
+    // held; the test orders its own use against the device's.
+    unsafe { HostImport::from_raw(memory.pointer().add(range.start), range.len(), (owner, memory.clone())) }
 }
 
 fn varied(mut options: HostOptions, variant: &Variant) -> HostOptions {

@@ -6,11 +6,14 @@
 use alloc::collections::BTreeMap;
 use ash::vk;
 use core::any::Any;
+use core::ops::Range;
+use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::OnceLock;
-use trunnion_backend_vulkan::{VulkanBackend, VulkanOptions, VulkanResource, validation_messages};
+use trunnion_backend_vulkan::{VulkanBackend, VulkanImport, VulkanOptions, VulkanResource, validation_messages};
+use trunnion_conformance::outside::Owner;
 use trunnion_conformance::program::Random;
-use trunnion_conformance::{Factory, Refusal, Variant};
+use trunnion_conformance::{Factory, Outside, Refusal, Variant};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
@@ -103,12 +106,32 @@ impl Factory for Vulkan {
         Ok(Box::new(client.get_resource::<VulkanResource>(handle)?))
     }
 
+    fn export(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
+        Ok(Box::new(client.export::<VulkanResource>(handle)?))
+    }
+
+    fn import(&self, client: &Client, memory: &Outside, range: Range<usize>, owner: Owner) -> Result<Handle> {
+        client.import(lent(memory, range, owner))
+    }
+
     fn keeps_code(&self) -> bool {
         true
     }
 
     fn complaints(&self) -> Vec<String> {
         validation_messages()
+    }
+}
+
+/// A range of memory that a test has, as a device takes it.
+#[allow(unsafe_code, reason = "an address is taken on trust")]
+fn lent(memory: &Outside, range: Range<usize>, owner: Owner) -> VulkanImport {
+    assert!(range.start <= range.end && range.end <= memory.size(), "the test has no such range");
+    // SAFETY: the range is inside the memory, and so are the pages it lies in; the memory is initialized, can be written through a shared
+    // reference and stays as long as its clone is held; the test orders its own use against the device's.
+    unsafe {
+        let first = NonNull::new(memory.pointer().add(range.start)).unwrap_or(NonNull::dangling());
+        VulkanImport::from_host(first, range.len() as u64, (owner, memory.clone()))
     }
 }
 

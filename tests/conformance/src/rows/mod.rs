@@ -15,6 +15,7 @@ mod grids;
 mod handles;
 mod hooks;
 mod identity;
+mod import;
 mod launch;
 mod launch_modes;
 mod layouts;
@@ -42,11 +43,11 @@ mod writes;
 use crate::test::Test;
 
 /// The rows of the contract that the suite covers, in its order. `X` rows but X5 are above this library and come with the binary.
-pub const ROWS: [&str; 64] = [
+pub const ROWS: [&str; 65] = [
     "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C11", "C12", "C13", "C14", "C15", "C16", "C17",
-    "C18", "C19", "M1", "M2", "M3", "M4", "M5", "M6", "M7", "M8", "M9", "M10", "M11", "M12", "M14", "M15", "M16",
-    "M17", "M18", "M19", "M20", "M21", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11", "L12", "F1",
-    "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "K1", "X2", "X4", "X5",
+    "C18", "C19", "M1", "M2", "M3", "M4", "M5", "M6", "M7", "M8", "M9", "M10", "M11", "M12", "M13", "M14", "M15",
+    "M16", "M17", "M18", "M19", "M20", "M21", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11",
+    "L12", "F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "K1", "X2", "X4", "X5",
 ];
 
 /// Where a row stands in the contract; unknown ones come last.
@@ -76,6 +77,7 @@ pub fn tests() -> Vec<Test> {
         copies::tests(),
         staging::tests(),
         resource::tests(),
+        import::tests(),
         modes::tests(),
         reports::tests(),
         recording::tests(),
