@@ -209,7 +209,7 @@ fn whoever_awaits_what_was_held_back_in_a_dry_run_is_woken(cx: &Context) -> Outc
         ready(waiting.done(last)?)??;
         // Sooner than by the looks of a waiter, of which a future has none.
         ensure!(start.elapsed() < Duration::from_secs(2), "{what}: it took {:?}", start.elapsed());
-        opener.join().map_err(|_| crate::Failure::new("the opener panicked"))??;
+        opener.join().map_err(|_| Failure::new("the opener panicked"))??;
     }
     Ok(())
 }
@@ -295,7 +295,7 @@ fn a_dry_run_can_be_ended_while_it_is_used(cx: &Context) -> Outcome {
         threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
     });
     for end in ends {
-        let end = end.map_err(|_| crate::Failure::new("a thread panicked"))?;
+        let end = end.map_err(|_| Failure::new("a thread panicked"))?;
         ensure!(matches!(end, Err(Error::ShutDown { .. })), "{end:?}");
     }
     Ok(())
