@@ -51,6 +51,8 @@ matrix=(
 
     '-p trunnion-mutants --all-targets'
 
+    '-p trunnion-cuda-double --all-targets'
+
     '-p benches --all-targets'
 )
 

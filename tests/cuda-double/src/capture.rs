@@ -111,7 +111,7 @@ pub(crate) fn forbid_meanwhile(context: &Arc<Context>) -> Outcome {
 
 /// Waiting for a stream, or asking whether it is done, makes no sense while it records.
 pub(crate) fn forbid_on(stream: &Stream) -> Outcome {
-    match lock(&stream.capturing).as_ref() {
+    match of(stream) {
         Some(capturing) => {
             capturing.capture.invalidate();
             Err(Code::STREAM_CAPTURE_UNSUPPORTED)

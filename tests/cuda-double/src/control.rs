@@ -305,6 +305,12 @@ impl Device {
         })
     }
 
+    /// Lets another test claim the device, which should have nothing left to do.
+    pub fn release(&self) -> Result<(), ControlError> {
+        self.reset()?;
+        self.plain("trunnion_double_release_device")
+    }
+
     /// Waits for the device's work, makes broken contexts whole, lets nothing fail any more, forgets reports and counts.
     pub fn reset(&self) -> Result<(), ControlError> {
         self.plain("trunnion_double_reset")

@@ -84,6 +84,15 @@ impl Device {
         !self.claimed.swap(true, Ordering::Relaxed)
     }
 
+    /// Lets another test take it, as it was at the beginning.
+    pub(crate) fn release_claim(&self) {
+        self.set_memory(MEMORY);
+        self.set_instructions(INSTRUCTIONS);
+        self.set_delays(0);
+        lock(&self.unreachable).clear();
+        self.claimed.store(false, Ordering::Relaxed);
+    }
+
     /// Bytes of memory, and bytes in use.
     pub(crate) fn memory(&self) -> (u64, u64) {
         (self.total.load(Ordering::Relaxed), self.used.load(Ordering::Relaxed))

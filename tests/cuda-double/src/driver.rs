@@ -19,7 +19,7 @@ use crate::stream::Stream;
 use crate::sync::{lock, read, write};
 
 /// Devices a process has when nobody says otherwise: one for each test of a big file.
-const DEVICES: u32 = 64;
+const DEVICES: u32 = 256;
 
 /// Devices a process can be given.
 pub(crate) const MOST_DEVICES: u32 = 1024;

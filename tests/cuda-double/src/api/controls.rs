@@ -60,6 +60,12 @@ controls! {
         device.set(driver().claim_device().ok_or(Code::NO_DEVICE)?.ordinal as c_int)
     }
 
+    /// Lets others claim a device again, with the budgets it had at the beginning.
+    fn trunnion_double_release_device(device: c_int) {
+        driver().device(device)?.release_claim();
+        Ok(())
+    }
+
     /// Gives a device so many bytes.
     fn trunnion_double_set_memory(device: c_int, bytes: u64) {
         driver().device(device)?.set_memory(bytes);

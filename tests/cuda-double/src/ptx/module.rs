@@ -157,7 +157,10 @@ impl<'t, 'a> Outline<'t, 'a> {
                     outline.target = digits
                         .and_then(|digits| digits.parse().ok())
                         .ok_or_else(|| SyntaxError::new(name.line, format!("`{}` is no target", name.text)))?;
-                    words.skip_line();
+                    // What else the code was compiled with, as `debug`.
+                    while words.take(",") {
+                        words.next()?;
+                    }
                 }
                 ".address_size" => {
                     words.next()?;

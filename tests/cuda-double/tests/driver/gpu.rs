@@ -1,8 +1,8 @@
 //! A device of a test's own, the kernels that lie beside the tests, and what is looked at in the end.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, LaunchConfig, sys};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, DriverError, LaunchConfig, sys};
 use cudarc::nvrtc::Ptx;
 use trunnion_cuda_double::{Device, Double, Report, ReportKind};
 
@@ -21,6 +21,20 @@ impl Gpu {
         Self { device, context, stream }
     }
 
+    /// A device whose slices keep no events, so that nothing is ordered but what the test orders.
+    pub(crate) fn claim_with_events_off() -> Self {
+        let gpu = Self::claim();
+        unsafe { gpu.context.disable_event_tracking() };
+        gpu
+    }
+
+    /// Gives the context back, and the device to who claims next.
+    pub(crate) fn release(self) {
+        let device = self.device;
+        drop(self);
+        device.release().unwrap();
+    }
+
     /// A module of `tests/kernels`.
     pub(crate) fn module(&self, name: &str) -> Arc<CudaModule> {
         self.context.load_module(Ptx::from_src(text(name))).unwrap()
@@ -28,6 +42,11 @@ impl Gpu {
 
     pub(crate) fn kernel(&self, module: &str, name: &str) -> CudaFunction {
         self.module(module).load_function(name).unwrap()
+    }
+
+    /// The code that a launch and what it did come to, 0 for none: work that died may be told of by either.
+    pub(crate) fn came_to<T>(&self, launched: Result<T, DriverError>) -> u32 {
+        code(launched).max(code(self.stream.synchronize()))
     }
 
     /// What was noticed, as kinds and texts.
@@ -76,17 +95,11 @@ pub(crate) fn shape(blocks: u32, threads: u32) -> LaunchConfig {
 }
 
 /// The code of an outcome, 0 for none.
-pub(crate) fn code<T>(outcome: Result<T, cudarc::driver::DriverError>) -> u32 {
+pub(crate) fn code<T>(outcome: Result<T, DriverError>) -> u32 {
     outcome.map_or_else(|error| error.0 as u32, |_| 0)
 }
 
 /// The code a function of the driver gives.
 pub(crate) fn raw(result: sys::CUresult) -> u32 {
     result as u32
-}
-
-/// Held by the tests that change what the whole process has.
-pub(crate) fn alone() -> impl Drop {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

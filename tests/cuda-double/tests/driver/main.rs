@@ -1,5 +1,6 @@
 //! Drives the double as programs drive CUDA: through `cudarc`, unchanged, which finds it where it looks for the driver.
 
+mod compiled;
 mod faults;
 mod gpu;
 mod graphs;
