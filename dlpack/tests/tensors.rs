@@ -1,13 +1,11 @@
 //! Tensors handed out and taken in, through nothing but the C interface.
 
 #![allow(unsafe_code)]
-
-extern crate alloc;
 #![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
 
-use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
-use core::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use trunnion_backend_host::{HostBackend, HostOptions};
 use trunnion_dlpack::dlpark::DlpackFlags;
 use trunnion_dlpack::dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLManagedTensor, DLManagedTensorVersioned};
