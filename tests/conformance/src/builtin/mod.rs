@@ -28,11 +28,11 @@ pub fn factories() -> Vec<Arc<dyn Factory>> {
 
 /// The tests of the facade, and what only some backend needs.
 pub fn tests() -> Vec<Test> {
-    [
+    let tests: Vec<Vec<Test>> = vec![
         #[cfg(feature = "facade")]
         facade::tests(),
         #[cfg(feature = "vulkan")]
         vulkan::tests(),
-    ]
-    .concat()
+    ];
+    tests.concat()
 }
