@@ -2,8 +2,9 @@
 
 #![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
 
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use trunnion_backend_vulkan::ash::vk;
 use trunnion_backend_vulkan::{
@@ -163,6 +164,39 @@ fn a_buffer_of_the_programs_own_is_used_where_it_is() {
         drop(handle);
         eventually("the buffer is let go of", || freed.load(Ordering::Relaxed) == 1);
         client.shutdown(SOON);
+    });
+}
+
+/// Whole pages of the host.
+#[repr(align(4096))]
+struct Pages([AtomicU8; 2 * 4096]);
+
+#[test]
+fn host_memory_is_used_where_it_is_mapped_or_not() {
+    each(|adapter| {
+        for staging in ["false", "true"] {
+            let client = adapter.start(&[("staging", staging)]);
+            let pages = Arc::new(Pages([const { AtomicU8::new(1) }; 2 * 4096]));
+            let first = NonNull::from(&pages.0).cast::<u8>();
+            // SAFETY: two pages, which stay with the owner and are used by the device and this thread in turn.
+            let import = unsafe { VulkanImport::from_host(first, 5000, pages.clone()) };
+            let handle = match client.import(import) {
+                Ok(handle) => handle,
+                Err(error) => {
+                    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+                    return eprintln!("skipped: {error}");
+                }
+            };
+            assert_eq!(bytes(&client, &handle), [1; 5000]);
+            client.write_slice(&handle.slice(256..4352).unwrap(), &pattern(4096, 7)).unwrap();
+            client.sync().unwrap().wait().unwrap();
+            let seen: Vec<u8> = pages.0.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+            assert_eq!(seen[256..4352], pattern(4096, 7));
+            assert!(seen[..256].iter().chain(&seen[4352..]).all(|byte| *byte == 1));
+            drop(handle);
+            eventually("the pages are let go of", || Arc::strong_count(&pages) == 1);
+            client.shutdown(SOON);
+        }
     });
 }
 

@@ -1,9 +1,11 @@
 //! Tensors handed out and taken in, through nothing but the C interface.
 
 #![allow(unsafe_code)]
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use trunnion_backend_host::{HostBackend, HostOptions};
 use trunnion_dlpack::dlpark::DlpackFlags;
 use trunnion_dlpack::dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLManagedTensor, DLManagedTensorVersioned};
@@ -82,7 +84,7 @@ fn a_tensor_of_another_library_is_used_where_it_is_and_its_deleter_called_once()
         assert_eq!(unsafe { (made.words.read(), made.words.add(1).read()) }, (0, u64::MAX));
         assert_eq!(made.deleted.load(Ordering::Relaxed), 0);
         drop(layout);
-        client.shutdown(std::time::Duration::from_secs(10));
+        client.shutdown(Duration::from_secs(10));
         assert_eq!(made.deleted.load(Ordering::Relaxed), 1);
     }
     both::<DLManagedTensor>();
@@ -169,7 +171,7 @@ fn a_tensor_of_a_device_says_what_it_is_and_keeps_its_memory_after_the_device() 
     let tensor = to_dlpack::<DLManagedTensor>(&client, &descriptor, &layout).unwrap();
     drop(layout);
     assert_eq!(client.memory_usage().unwrap().live, 64);
-    client.shutdown(std::time::Duration::from_secs(10));
+    client.shutdown(Duration::from_secs(10));
     drop(client);
     let view = tensor.validate().unwrap();
     // SAFETY: the tensor keeps its memory.
