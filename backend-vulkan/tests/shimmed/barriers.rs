@@ -213,13 +213,14 @@ fn what_another_stream_did_is_behind_a_barrier_on_the_same_queue() {
         let (step, [a, b, c, d]) = (step(bench), bench.buffers());
         let other = bench.other_stream();
         launch(&other, &step, &a, &d);
-        bench.settle();
+        other.sync().unwrap().wait().unwrap();
         let dependent = bench.gathered(|client| {
             launch(client, &step, &a, &b);
             launch(&other, &step, &b, &c);
             other.flush().unwrap();
         });
         assert_eq!(dependent.iter().map(outline).collect::<Vec<_>>(), ["launch", "| launch"]);
+        other.sync().unwrap().wait().unwrap();
         let independent = bench.gathered(|client| {
             launch(client, &step, &a, &b);
             launch(&other, &step, &a, &c);
