@@ -1,6 +1,6 @@
 //! Calls that fail as planned, and a device that is lost.
 
-use std::panic::AssertUnwindSafe;
+use core::panic::AssertUnwindSafe;
 
 use ash::vk;
 use trunnion_vulkan_shim::Plan;
