@@ -1,8 +1,9 @@
 //! Recording what streams are asked to do into a graph, and what must not be asked meanwhile.
 
+use alloc::sync::Arc;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::thread::{self, ThreadId};
 
 use crate::codes::{Code, Outcome};

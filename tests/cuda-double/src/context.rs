@@ -1,9 +1,10 @@
 //! A context: the streams of a program on a device, and what its work died of.
 
+use alloc::sync::Arc;
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use crate::codes::{Code, Fault, Outcome};
 use crate::device::Device;

@@ -2,9 +2,9 @@
 
 #![allow(unsafe_code, reason = "functions of the shared library are called by their names")]
 
+use alloc::ffi::CString;
 use core::ffi::{c_char, c_int};
 use core::fmt;
-use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{env, fs, io};

@@ -1,8 +1,9 @@
 //! A device: its memory budget, its properties, and what was noticed on it.
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use crate::codes::{Code, Outcome};
 use crate::context::Context;

@@ -1,7 +1,8 @@
 //! What a process has of the driver: its devices, its address space and everything with a handle.
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Mutex, OnceLock, RwLock};
 
 use crate::capture::Capture;
 use crate::clock::{Clock, Stamp};

@@ -1,6 +1,7 @@
 //! An event: a moment of a stream that others can wait for.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use alloc::sync::Arc;
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 use crate::capture::Capture;

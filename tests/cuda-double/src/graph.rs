@@ -1,7 +1,8 @@
 //! Graphs: nodes and what they come after, made executable, and launched as one thing.
 
+use alloc::sync::Arc;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use crate::clock::{Clock, Stamp};
 use crate::codes::{Code, Outcome};

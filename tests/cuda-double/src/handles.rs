@@ -1,8 +1,9 @@
 //! Handles: numbers that stand for what the driver made, never given twice, so that a stale one is recognised.
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::sync::RwLock;
 
 use crate::codes::{Code, Outcome};
 use crate::sync::{read, write};

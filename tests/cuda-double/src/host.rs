@@ -51,7 +51,7 @@ impl HostFunction {
 pub(crate) fn allocate(size: usize) -> Option<usize> {
     let layout = layout(size)?;
     // SAFETY: the layout has at least one byte.
-    let found = unsafe { std::alloc::alloc_zeroed(layout) };
+    let found = unsafe { alloc::alloc::alloc_zeroed(layout) };
     (!found.is_null()).then(|| found.expose_provenance())
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn allocate(size: usize) -> Option<usize> {
 pub(crate) fn free(address: usize, size: usize) {
     if let Some(layout) = layout(size) {
         // SAFETY: the address space hands an address and its size out once, and they came from `allocate`.
-        unsafe { std::alloc::dealloc(ptr::with_exposed_provenance_mut(address), layout) }
+        unsafe { alloc::alloc::dealloc(ptr::with_exposed_provenance_mut(address), layout) }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Modules as they are loaded: PTX decoded, its variables in device memory; and launches of their kernels.
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use crate::codes::{Code, Outcome};
 use crate::context::Context;

@@ -1,8 +1,9 @@
 //! A stream: a queue of work, and a thread that does it in order.
 
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use core::time::Duration;
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
 use crate::capture::Capturing;
@@ -208,5 +209,5 @@ fn pause(seed: u64, stamp: Stamp) -> Option<Duration> {
     let mut mixed = seed ^ u64::from(stamp.line) << 32 ^ u64::from(stamp.tick);
     mixed = (mixed ^ mixed >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^= mixed >> 29;
-    (mixed % 3 == 0).then(|| Duration::from_micros(mixed / 3 % 2000))
+    mixed.is_multiple_of(3).then(|| Duration::from_micros(mixed / 3 % 2000))
 }

@@ -88,7 +88,7 @@ impl TensorMap {
         if !(1..=MOST_DIMENSIONS).contains(&rank) {
             return Err(format!("{rank} dimensions: between 1 and {MOST_DIMENSIONS} are possible"));
         }
-        if self.address % 16 != 0 {
+        if !self.address.is_multiple_of(16) {
             return Err(format!("the address 0x{:x} is no multiple of 16", self.address));
         }
         if let Some(size) = self.dimensions.iter().find(|size| !(1..=1 << 32).contains(*size)) {
@@ -101,7 +101,7 @@ impl TensorMap {
             return Err(format!("a box of {size} elements along a dimension: between 1 and {MOST_BOX} are possible"));
         }
         let inner = u64::from(self.sizes[0]) * self.element;
-        if inner % 16 != 0 {
+        if !inner.is_multiple_of(16) {
             return Err(format!("the innermost dimension of the box has {inner} bytes, no multiple of 16"));
         }
         match self.swizzle {
@@ -201,14 +201,15 @@ impl TensorMap {
     /// Where a row of the box begins, were its first index zero; none outside the tensor.
     fn row(&self, coordinates: &[i32], mut row: u64) -> Option<u64> {
         let mut address = self.address;
-        for dimension in 1..self.rank() {
-            let size = u64::from(self.sizes[dimension]);
-            let index = i64::from(coordinates[dimension]) + (row % size) as i64;
+        let outer = coordinates.iter().zip(&self.sizes).zip(&self.dimensions).skip(1);
+        for (((coordinate, size), elements), stride) in outer.zip(&self.strides) {
+            let size = u64::from(*size);
+            let index = i64::from(*coordinate) + (row % size) as i64;
             row /= size;
-            if index < 0 || index as u64 >= self.dimensions[dimension] {
+            if index < 0 || index as u64 >= *elements {
                 return None;
             }
-            address += index as u64 * self.strides[dimension - 1];
+            address += index as u64 * stride;
         }
         Some(address)
     }

@@ -1,6 +1,7 @@
 //! What streams are asked to do, and doing it.
 
-use std::sync::{Arc, OnceLock};
+use alloc::sync::Arc;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use crate::clock::{Clock, Stamp};

@@ -1,6 +1,6 @@
 //! Contexts: a process's own of each device, others, and which one a thread uses.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::pointers::{Host, Out};
 use super::{exports, require};

@@ -16,7 +16,7 @@ macro_rules! controls {
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($($argument: $kind),*) -> Code {
             let body = || -> Outcome { $body };
-            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
+            match std::panic::catch_unwind(core::panic::AssertUnwindSafe(body)) {
                 Ok(Ok(())) => Code::SUCCESS,
                 Ok(Err(code)) => code,
                 Err(_) => Code::UNKNOWN,

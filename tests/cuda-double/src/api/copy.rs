@@ -1,6 +1,6 @@
 //! Copies and fills, in the order of a stream or at once.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::pointers::{Host, In};
 use super::{exports, require, stream_of};
@@ -91,7 +91,7 @@ fn fill(stream: &Arc<Stream>, fill: Fill) -> Outcome {
     if fill.width == 0 || fill.height == 0 {
         return Ok(());
     }
-    require(fill.to % fill.element as u64 == 0)?;
+    require(fill.to.is_multiple_of(fill.element as u64))?;
     let bytes = (fill.height - 1) * fill.pitch + fill.width * fill.element;
     check_device(stream, fill.to, bytes)?;
     capture::issue(stream, Work::Fill(fill))

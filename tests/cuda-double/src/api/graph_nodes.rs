@@ -1,7 +1,7 @@
 //! The nodes of graphs: adding them, reading and changing what they do.
 
+use alloc::sync::Arc;
 use core::ffi::c_void;
-use std::sync::Arc;
 
 use super::copy::Cuboid;
 use super::launch::prepare;

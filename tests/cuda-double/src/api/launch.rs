@@ -1,6 +1,6 @@
 //! Launching kernels.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::pointers::{Arguments, Host, In};
 use super::{exports, require, stream_of};

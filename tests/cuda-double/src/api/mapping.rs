@@ -1,6 +1,6 @@
 //! Memory and addresses apart: reserving, making, mapping, and saying who may touch what.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::pointers::{In, Out};
 use super::pool::{DEVICE, Grant, Location};
@@ -36,7 +36,7 @@ impl Properties {
 }
 
 fn is_multiple(bytes: u64) -> bool {
-    bytes > 0 && bytes % GRANULARITY == 0
+    bytes > 0 && bytes.is_multiple_of(GRANULARITY)
 }
 
 /// Every mapped region of a range, which they must cover.
@@ -99,7 +99,7 @@ exports! {
             context.device.report(ReportKind::BadCall, why);
             Err(Code::INVALID_VALUE)
         };
-        if flags != 0 || !is_multiple(size) || offset % GRANULARITY != 0 || address % GRANULARITY != 0 {
+        if flags != 0 || !is_multiple(size) || !offset.is_multiple_of(GRANULARITY) || !address.is_multiple_of(GRANULARITY) {
             return refuse(format!("{size} bytes from {offset} at 0x{address:x}: all are multiples of {GRANULARITY}"));
         }
         if offset.checked_add(size).is_none_or(|end| end > backing.size) {

@@ -1,6 +1,6 @@
 //! Allocating and freeing, of devices and of the program, and what memory is where.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use super::pointers::{Host, Out};
 use super::pool::Location;

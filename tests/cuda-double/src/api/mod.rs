@@ -24,8 +24,9 @@ mod pool;
 mod stream;
 mod tensor;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use alloc::sync::Arc;
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 
 use crate::codes::{Code, Outcome};
 use crate::context::{self as contexts, Context};

@@ -20,7 +20,7 @@ const INFO_LOG_SIZE: u32 = 4;
 const ERROR_LOG: u32 = 5;
 const ERROR_LOG_SIZE: u32 = 6;
 
-fn load(text: &str) -> Result<std::sync::Arc<Loaded>, Refused> {
+fn load(text: &str) -> Result<alloc::sync::Arc<Loaded>, Refused> {
     let context = contexts::current().map_err(|code| Refused { code, why: String::new() })?;
     let loaded = Loaded::new(context.clone(), text);
     match &loaded {
@@ -30,7 +30,7 @@ fn load(text: &str) -> Result<std::sync::Arc<Loaded>, Refused> {
     loaded
 }
 
-fn load_image(out: Out<usize>, image: Host) -> Result<std::sync::Arc<Loaded>, Refused> {
+fn load_image(out: Out<usize>, image: Host) -> Result<alloc::sync::Arc<Loaded>, Refused> {
     let refuse = |code: Code| Refused {
         code,
         why: "the image is compiled for hardware, and the double executes PTX".to_owned(),

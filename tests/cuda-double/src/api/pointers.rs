@@ -13,7 +13,7 @@ use crate::codes::{Code, Outcome};
 pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    pub(super) fn is_null(self) -> bool {
+    pub(super) fn is_null(&self) -> bool {
         self.0.is_null()
     }
 
@@ -85,7 +85,7 @@ impl<T> In<T> {
 }
 
 impl<T: Copy> In<T> {
-    pub(super) fn is_null(self) -> bool {
+    pub(super) fn is_null(&self) -> bool {
         self.0.is_null()
     }
 
@@ -131,7 +131,7 @@ impl Text {
 pub struct Host(*mut c_void);
 
 impl Host {
-    pub(super) fn is_null(self) -> bool {
+    pub(super) fn is_null(&self) -> bool {
         self.0.is_null()
     }
 
@@ -170,7 +170,7 @@ impl Arguments {
         Self(core::ptr::null())
     }
 
-    pub(super) fn is_null(self) -> bool {
+    pub(super) fn is_null(&self) -> bool {
         self.0.is_null()
     }
 

@@ -1,7 +1,7 @@
 //! Allocations in the order of a stream, and the pools they come from.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use std::sync::Arc;
 
 use super::memory::freeable;
 use super::pointers::{Host, In, Out};

@@ -79,9 +79,9 @@ pub(super) fn leave(block: &mut Block<'_>, thread: &mut Thread, access: &mut Acc
     Ok(true)
 }
 
-/// Ends a thread; what it asked to be copied is copied.
+/// Ends a thread.
 pub(super) fn exit(block: &mut Block<'_>, thread: &mut Thread, access: &mut Access<'_>) -> Result<(), Fault> {
-    block.finish_copies(thread, 0, access)?;
+    block.abandon_copies(thread, access)?;
     thread.state = State::Done;
     Ok(())
 }

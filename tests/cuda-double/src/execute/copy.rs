@@ -28,7 +28,7 @@ impl Block<'_> {
                 let given = given.map_or(size, |given| self.value(thread, function, given) as u32 as usize);
                 let shared = offset(self.value(thread, function, shared.base), shared);
                 let global = offset(self.value(thread, function, global.base), global);
-                if given > size || shared % size as u64 != 0 || global % size as u64 != 0 {
+                if given > size || !shared.is_multiple_of(size as u64) || !global.is_multiple_of(size as u64) {
                     let what = format_args!(
                         "misaligned address: a copy of {given} of {size} bytes from 0x{global:x} to 0x{shared:x}"
                     );
@@ -54,7 +54,7 @@ impl Block<'_> {
                 let size = self.value(thread, function, *size) as u32 as usize;
                 let shared = offset(self.value(thread, function, shared.base), shared);
                 let global = offset(self.value(thread, function, global.base), global);
-                if size % 16 != 0 || shared % 16 != 0 || global % 16 != 0 {
+                if !size.is_multiple_of(16) || !shared.is_multiple_of(16) || !global.is_multiple_of(16) {
                     let what = format_args!(
                         "misaligned address: a bulk copy of {size} bytes between 0x{global:x} and 0x{shared:x}"
                     );
@@ -68,7 +68,7 @@ impl Block<'_> {
                     }
                     None => {
                         let data = self.shared_bytes(thread, line, shared, size, Use::Read)?.to_vec();
-                        access.from(self.place(thread, line));
+                        access.stand_at(self.place(thread, line));
                         access.write(global, &data).map_err(|fault| self.at(thread, line, fault))?;
                     }
                 }
@@ -113,7 +113,7 @@ impl Block<'_> {
         access: &mut Access<'_>,
     ) -> Result<(), Fault> {
         let mut data = vec![0; size];
-        access.from(self.place(thread, line));
+        access.stand_at(self.place(thread, line));
         access.read(global, &mut data).map_err(|fault| self.at(thread, line, fault))?;
         self.shared_bytes(thread, line, shared, size, Use::Write)?.copy_from_slice(&data);
         Ok(())
@@ -145,6 +145,18 @@ impl Block<'_> {
         self.finish_groups(thread, left, access)
     }
 
+    /// Looks at what copies would read that nobody waited for. They write as late as possible, which is never.
+    pub(super) fn abandon_copies(&mut self, thread: &mut Thread, access: &mut Access<'_>) -> Result<(), Fault> {
+        let open = core::mem::take(&mut thread.open_group);
+        let closed = core::mem::take(&mut thread.groups).into_iter().flatten();
+        for copy in closed.chain(open) {
+            access.stand_at(self.place(thread, copy.line));
+            let mut data = vec![0; copy.given];
+            access.read(copy.global, &mut data).map_err(|fault| self.at(thread, copy.line, fault))?;
+        }
+        Ok(())
+    }
+
     fn copy_tensor(
         &mut self,
         thread: &Thread,
@@ -161,7 +173,7 @@ impl Block<'_> {
         }
         let coordinates = copy.coordinates.map(|src| self.value(thread, function, src) as u32 as i32);
         let shared = offset(self.value(thread, function, copy.shared.base), &copy.shared);
-        if shared % map.alignment() != 0 {
+        if !shared.is_multiple_of(map.alignment()) {
             let what = format_args!(
                 "misaligned address: a tensor at byte {shared} of shared memory, its map asks for {}",
                 map.alignment()
@@ -178,7 +190,7 @@ impl Block<'_> {
                 }
                 (false, Some(global)) => {
                     let data = self.shared_bytes(thread, line, piece.shared, piece.bytes, Use::Read)?.to_vec();
-                    access.from(self.place(thread, line));
+                    access.stand_at(self.place(thread, line));
                     access.write(global, &data).map_err(|fault| self.at(thread, line, fault))?;
                 }
                 (false, None) => {}

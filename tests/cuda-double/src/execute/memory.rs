@@ -90,7 +90,7 @@ impl Block<'_> {
             Space::Local => out.copy_from_slice(&thread.local[from..from + size]),
             Space::Param => out.copy_from_slice(&thread.parameters[from..from + size]),
             _ => {
-                access.from(self.place(thread, line));
+                access.stand_at(self.place(thread, line));
                 access
                     .read(at, out)
                     .map_err(|fault| self.fault(thread, line, fault.code, format_args!("read: {}", fault.why)))?;
@@ -120,7 +120,7 @@ impl Block<'_> {
             Space::Local => thread.local[to..to + size].copy_from_slice(data),
             Space::Param => thread.parameters[to..to + size].copy_from_slice(data),
             _ => {
-                access.from(self.place(thread, line));
+                access.stand_at(self.place(thread, line));
                 access
                     .write(at, data)
                     .map_err(|fault| self.fault(thread, line, fault.code, format_args!("write: {}", fault.why)))?;
@@ -151,7 +151,7 @@ impl Block<'_> {
                 Ok(old)
             }
             Space::Global => {
-                access.from(self.place(thread, line));
+                access.stand_at(self.place(thread, line));
                 let found = access.atomic(at, size, f);
                 found.map_err(|fault| {
                     self.fault(thread, line, fault.code, format_args!("atomic operation: {}", fault.why))

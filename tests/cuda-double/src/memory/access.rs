@@ -1,7 +1,7 @@
 //! Checked access to memory: by which operation, on which device, ordered after what.
 
+use alloc::sync::Arc;
 use core::fmt;
-use std::sync::Arc;
 
 use super::page::{Moment, Noticed, PAGE};
 use super::region::{Kind, Region};
@@ -88,7 +88,7 @@ impl<'a> Access<'a> {
 
     /// Says where in the kernel the accesses that follow come from.
     #[inline]
-    pub(crate) fn from(&mut self, place: Place) {
+    pub(crate) fn stand_at(&mut self, place: Place) {
         self.place = Some(place);
     }
 

@@ -1,9 +1,10 @@
 //! A region of addresses and what lies behind it.
 
+use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Mutex, RwLock};
 
 use super::page::{PAGE, Page};
 use crate::clock::Stamp;

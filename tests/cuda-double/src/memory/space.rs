@@ -3,9 +3,10 @@
 //! Addresses of devices are never given twice and are no addresses of the program, so that a stale or a confused one
 //! never happens to fit.
 
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::RwLock;
 
 use super::region::{Backing, Kind, Region};
 use crate::codes::{Code, Fault};

@@ -6,10 +6,18 @@ use trunnion_cuda_double::compilers::Compilers;
 
 use crate::gpu::{Gpu, block, text};
 
-fn compile(compilers: &Compilers, source: &str, more: &[&str]) -> Ptx {
+/// The environment variable that lets the test write the kernels anew rather than compare them.
+const WRITE: &str = "TRUNNION_WRITE_KERNELS";
+
+fn compile(compilers: &Compilers, name: &str, source: &str, more: &[&str]) -> Ptx {
     let mut options = vec![compilers.include(), "--device-int128".to_owned()];
     options.extend(more.iter().map(|&option| option.to_owned()));
-    let options = CompileOptions { arch: Some("compute_90"), options, ..CompileOptions::default() };
+    let options = CompileOptions {
+        arch: Some("compute_90"),
+        options,
+        name: Some(format!("{name}.cu")),
+        ..CompileOptions::default()
+    };
     compile_ptx_with_opts(source, options).unwrap()
 }
 
@@ -30,7 +38,7 @@ fn the_kernels_that_lie_here_are_what_the_compiler_makes() {
     ];
     let _gpu = Gpu::claim();
     for (name, source) in sources {
-        let fresh = compile(compilers, source, &[]).to_src();
+        let fresh = compile(compilers, name, source, &[]).to_src();
         // `ci/cuda-compilers.sh kernels` writes them anew.
         assert!(
             code_of(&fresh) == code_of(text(name)),
@@ -47,8 +55,10 @@ fn fast_mathematics_and_lines_of_source_are_understood() {
         float v = in[threadIdx.x];
         out[threadIdx.x] = sinf(v) / (1.f + expf(-v)) + sqrtf(fabsf(v)) + powf(fabsf(v) + 1.f, 1.5f);
     }";
-    let module =
-        gpu.context.load_module(compile(compilers, source, &["--use_fast_math", "--generate-line-info"])).unwrap();
+    let module = gpu
+        .context
+        .load_module(compile(compilers, "fast", source, &["--use_fast_math", "--generate-line-info"]))
+        .unwrap();
     let kernel = module.load_function("f").unwrap();
     let input: Vec<f32> = (0..64).map(|i| i as f32 / 8.0 - 4.0).collect();
     let from = gpu.stream.clone_htod(&input).unwrap();

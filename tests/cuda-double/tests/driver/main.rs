@@ -1,5 +1,10 @@
 //! Drives the double as programs drive CUDA: through `cudarc`, unchanged, which finds it where it looks for the driver.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "every call of a driver is unsafe, and what it asks for is plain to see in a test"
+)]
+
 mod compiled;
 mod faults;
 mod gpu;

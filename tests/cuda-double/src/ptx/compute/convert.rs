@@ -87,8 +87,8 @@ impl Conversion {
     /// The bits of the target, from those of the source.
     pub(crate) fn apply(&self, bits: u64) -> u64 {
         match self.from {
-            Type::Unsigned(size) | Type::Signed(size) => self.from_integer(extend(bits, size, self.from.is_signed())),
-            _ => self.from_float(self.value(bits)),
+            Type::Unsigned(size) | Type::Signed(size) => self.integer_to(extend(bits, size, self.from.is_signed())),
+            _ => self.float_to(self.value(bits)),
         }
     }
 
@@ -103,7 +103,7 @@ impl Conversion {
         if tiny { 0f64.copysign(value) } else { value }
     }
 
-    fn from_integer(&self, value: i128) -> u64 {
+    fn integer_to(&self, value: i128) -> u64 {
         match self.to {
             Type::Unsigned(size) | Type::Signed(size) => {
                 let value = if self.saturate { clamp(value, self.to) } else { value };
@@ -124,7 +124,7 @@ impl Conversion {
         }
     }
 
-    fn from_float(&self, value: f64) -> u64 {
+    fn float_to(&self, value: f64) -> u64 {
         if self.tensor {
             return self.tensor(value);
         }
