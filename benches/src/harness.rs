@@ -284,7 +284,10 @@ mod tests {
         run.report(case());
         run.begin("b");
         run.report(case());
-        assert_eq!(run.lines.iter().map(|line| &line["note"]).collect::<Vec<_>>(), [&json!(null), &json!("a device"), &json!(null)]);
+        assert_eq!(
+            run.lines.iter().map(|line| &line["note"]).collect::<Vec<_>>(),
+            [&json!(null), &json!("a device"), &json!(null)]
+        );
     }
 
     #[test]

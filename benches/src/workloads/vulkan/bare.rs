@@ -262,9 +262,8 @@ impl Recording<'_> {
 
     /// One workgroup over these buffers, with a parameter.
     pub fn dispatch<const N: usize>(self, pipeline: &Pipeline<'_>, buffers: [&Buffer<'_>; N], parameter: u32) {
-        let range = |buffer: &Buffer<'_>| {
-            vk::DescriptorBufferInfo::default().buffer(buffer.raw).range(buffer.size as u64)
-        };
+        let range =
+            |buffer: &Buffer<'_>| vk::DescriptorBufferInfo::default().buffer(buffer.raw).range(buffer.size as u64);
         let ranges = buffers.map(range);
         let write = vk::WriteDescriptorSet::default().descriptor_type(vk::DescriptorType::STORAGE_BUFFER);
         let writes = [write.buffer_info(&ranges)];
