@@ -6,7 +6,7 @@
 //! is done for the first time: it is asked anew after a [`Step`], ever more rarely.
 //!
 //! When it calls, every device is shut down, and who is [`Inside`] a library is waited for. Who comes later stays outside: a thread that
-//! is parked until the process is gone harms nobody.
+//! is parked until the process is gone harms nobody, unless somebody waits for it.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -43,14 +43,22 @@ pub(crate) struct Inside(());
 impl Inside {
     /// Goes in. Once the process exits, it does not return.
     pub(crate) fn new() -> Self {
+        loop {
+            match Self::try_new() {
+                Some(inside) => return inside,
+                None => thread::park(),
+            }
+        }
+    }
+
+    /// Goes in, unless the process exits: for a thread that others wait for.
+    pub(crate) fn try_new() -> Option<Self> {
         let mut gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
-        while gate.is_closed && !EXITS.get() {
-            drop(gate);
-            thread::park();
-            gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
+        if gate.is_closed && !EXITS.get() {
+            return None;
         }
         gate.inside += 1;
-        Self(())
+        Some(Self(()))
     }
 }
 
