@@ -37,8 +37,9 @@ use crate::transfer::Mover;
 
 /// One host device.
 ///
-/// The resource in its grants is an `Arc<`[`HostResource`]`>`. Memory of somebody else comes in as [`HostImport`](crate::HostImport). What its kernels' [`Bounds`] say makes no difference: every access is
-/// checked, and one outside a buffer is a failure that names the kernel and the buffer.
+/// The resource in its grants is an `Arc<`[`HostResource`]`>`. Memory of somebody else comes in as [`HostImport`](crate::HostImport). What its
+/// kernels' [`Bounds`] say makes no difference: every access is checked, and one outside a buffer is a failure that names the kernel and the
+/// buffer.
 pub struct HostDriver {
     properties: DeviceProperties,
     options: HostOptions,

@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use core::time::Duration;
 use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::text::{at_least_one, axes, size};
 
 /// How host devices behave. The default is a well-behaved device that uses the whole machine; the other settings make it hard to use,
 /// so that a test on this device meets what a program meets on others.
@@ -335,17 +336,6 @@ fn refusal(name: &str, value: &str) -> Error {
     }
 }
 
-fn at_least_one(value: &str) -> Option<u32> {
-    value.parse().ok().filter(|count| *count > 0)
-}
-
-fn size(value: &str) -> Option<u64> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
-    let (number, shift) =
-        units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift))).unwrap_or((value, 0));
-    number.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
 fn duration(value: &str) -> Option<Duration> {
     let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
     let (number, microseconds) = units.iter().find_map(|(unit, size)| Some((value.strip_suffix(unit)?, *size)))?;
@@ -361,16 +351,6 @@ fn written(time: Duration) -> String {
         _ => (1, "us"),
     };
     format!("{}{unit}", microseconds / size)
-}
-
-fn axes(value: &str) -> Option<[u32; 3]> {
-    let mut counts = value.split(',').map(|count| at_least_one(count.trim()));
-    let x = counts.next()??;
-    let axes = match counts.next() {
-        None => [x; 3],
-        Some(y) => [x, y?, counts.next()??],
-    };
-    counts.next().is_none().then_some(axes)
 }
 
 #[cfg(test)]

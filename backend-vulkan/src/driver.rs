@@ -24,6 +24,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt;
+use core::mem;
 use trunnion_backend_core::driver::{
     CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
 };
@@ -79,6 +80,7 @@ impl VulkanDriver {
         let supplies = Supplies {
             // Not a page, which would be counted of the device's memory.
             nothing: StagingBlock::allocate(&device, size, Direction::Upload)
+                .map(Arc::new)
                 .map_err(|refused| refusal(size, refused))?,
             blocks: Blocks::new(&device),
             pools: Pools::new(&device),
@@ -357,6 +359,10 @@ impl Drop for VulkanDriver {
     fn drop(&mut self) {
         self.inside = Some(Inside::new());
         self.queues.iter().for_each(|queue| queue.end());
+        if !self.queues.iter().all(|queue| queue.is_idle()) {
+            // Batches that are left to the device may be bound to it.
+            mem::forget(self.supplies.nothing.clone());
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::loss::Loss;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use ash::vk;
 use core::any::Any;
@@ -23,8 +24,7 @@ pub struct VulkanEvent {
 }
 
 enum Keeps {
-    /// Only dropped.
-    Owner(#[allow(dead_code, reason = "only dropped")] Mutex<alloc::boxed::Box<dyn Any + Send>>),
+    Owner(#[allow(dead_code, reason = "only dropped")] Mutex<Box<dyn Any + Send>>),
     Own(Arc<Signal>),
 }
 
@@ -37,7 +37,7 @@ impl VulkanEvent {
     /// # Safety
     /// The semaphore is of the device that the event is imported into, and stays until `owner` is dropped.
     pub unsafe fn new<O: Send + 'static>(semaphore: vk::Semaphore, value: u64, owner: O) -> Self {
-        Self { semaphore, value, keeps: Keeps::Owner(Mutex::new(alloc::boxed::Box::new(owner))) }
+        Self { semaphore, value, keeps: Keeps::Owner(Mutex::new(Box::new(owner))) }
     }
 
     /// The event that a stream signals.

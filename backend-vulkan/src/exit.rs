@@ -6,13 +6,14 @@
 //! is done for the first time: it is asked anew after a [`Step`], ever more rarely.
 //!
 //! When it calls, every device is shut down, and who is [`Inside`] a library is waited for. Who comes later stays outside: a thread that
-//! is parked until the process is gone harms nobody.
+//! is parked until the process is gone harms nobody, unless somebody waits for it.
 
 use core::cell::Cell;
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::panic::catch_unwind;
+use std::process;
 use std::sync::{Condvar, Mutex, Once, PoisonError};
 use std::thread;
 use trunnion_runtime_core::client::Client;
@@ -23,6 +24,10 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 static GATE: Mutex<Gate> = Mutex::new(Gate { inside: 0, is_closed: false });
 static LEFT: Condvar = Condvar::new();
+
+/// The process that opened a device last. One that was forked from it has its memory and none of its threads: who ended a device there
+/// would wait for them for ever.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 
 struct Gate {
     /// How many are inside.
@@ -43,14 +48,22 @@ pub(crate) struct Inside(());
 impl Inside {
     /// Goes in. Once the process exits, it does not return.
     pub(crate) fn new() -> Self {
+        loop {
+            match Self::try_new() {
+                Some(inside) => return inside,
+                None => thread::park(),
+            }
+        }
+    }
+
+    /// Goes in, unless the process exits: for a thread that others wait for.
+    pub(crate) fn try_new() -> Option<Self> {
         let mut gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
-        while gate.is_closed && !EXITS.get() {
-            drop(gate);
-            thread::park();
-            gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
+        if gate.is_closed && !EXITS.get() {
+            return None;
         }
         gate.inside += 1;
-        Self(())
+        Some(Self(()))
     }
 }
 
@@ -86,6 +99,9 @@ unsafe extern "C" {
 #[inline]
 pub(crate) fn after(step: Step) {
     static MADE: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+    if matches!(step, Step::Opened) {
+        OWNER.store(process::id(), Ordering::Relaxed);
+    }
     if (MADE[step as usize].fetch_add(1, Ordering::Relaxed) + 1).is_power_of_two() {
         ask();
     }
@@ -101,6 +117,9 @@ fn ask() {
 
 extern "C" fn end() {
     static ENDED: Once = Once::new();
+    if OWNER.load(Ordering::Relaxed) != process::id() {
+        return;
+    }
     ENDED.call_once(|| {
         // A panic may not leave for the C library.
         drop(catch_unwind(|| {

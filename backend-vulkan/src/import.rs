@@ -10,6 +10,7 @@ use crate::failure::{failed, refusal};
 use crate::fd::VulkanFd;
 use crate::memory::MemoryType;
 use crate::storage::{Allocation, PAGE_USAGE, VulkanPage};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -30,7 +31,7 @@ pub struct VulkanImport {
     source: Source,
     size: u64,
     /// Only dropped.
-    _owner: Mutex<Option<alloc::boxed::Box<dyn Any + Send>>>,
+    _owner: Mutex<Box<dyn Any + Send>>,
 }
 
 enum Source {
@@ -92,7 +93,7 @@ impl VulkanImport {
     }
 
     fn new<O: Send + 'static>(source: Source, size: u64, owner: O) -> Self {
-        Self { source, size, _owner: Mutex::new(Some(alloc::boxed::Box::new(owner))) }
+        Self { source, size, _owner: Mutex::new(Box::new(owner)) }
     }
 }
 

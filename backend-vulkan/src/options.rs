@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::text::{at_least_one, axes, size};
 
 /// How Vulkan devices are used. The default is everything a device offers; the other settings turn parts of it off, or take less of it,
 /// so that what other devices lack can be tested on this one. A limit lowers what the device says and never raises it.
@@ -283,27 +284,6 @@ fn refusal(name: &str, value: &str) -> Error {
         }
         None => Error::UnknownOption { backend, option, known: NAMES.map(|(known, _)| known.to_string()).to_vec() },
     }
-}
-
-fn at_least_one(value: &str) -> Option<u32> {
-    value.parse().ok().filter(|count| *count > 0)
-}
-
-fn size(value: &str) -> Option<u64> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
-    let (number, shift) =
-        units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift))).unwrap_or((value, 0));
-    number.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-fn axes(value: &str) -> Option<[u32; 3]> {
-    let mut counts = value.split(',').map(|count| at_least_one(count.trim()));
-    let x = counts.next()??;
-    let axes = match counts.next() {
-        None => [x; 3],
-        Some(y) => [x, y?, counts.next()??],
-    };
-    counts.next().is_none().then_some(axes)
 }
 
 #[cfg(test)]

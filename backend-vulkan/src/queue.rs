@@ -108,8 +108,11 @@ impl Queue {
             .name("trunnion-vulkan".into())
             .spawn(move || {
                 queue.attend(&notifier);
-                let _inside = Inside::new();
-                drop(queue);
+                match Inside::try_new() {
+                    Some(_inside) => drop(queue),
+                    // The process exits, and whoever drops the driver meanwhile waits for this thread.
+                    None => mem::forget(queue),
+                }
             })
             .map_err(|error| {
                 let message = format!("the thread that waits for the device's work: {error}");
@@ -157,7 +160,8 @@ impl Queue {
             .command_buffers(&commands)
             .signal_semaphores(&signals)
             .push_next(&mut timeline);
-        // SAFETY: the queue is locked, the semaphores are held by `waits` and by this queue, the command buffer is the caller's promise.
+        // SAFETY: the queue is locked, the timeline is its own and stays as long as something is unfinished, and the command buffer and all
+        // other semaphores are the caller's promise.
         unsafe { self.device.raw.queue_submit(*raw, &[info], vk::Fence::null()) }
             .map_err(|result| self.loss.failed("vkQueueSubmit", result))?;
         // Ordered before the look whether the thread sleeps, as its announcement that it will is before it looks here.
@@ -232,7 +236,7 @@ impl Queue {
     }
 
     /// Whether the device has nothing of this queue's any more.
-    fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         let submitted = self.submitted.load(Ordering::Acquire);
         self.has_reached(submitted)
             || match self.look() {
@@ -262,7 +266,11 @@ impl Queue {
                 self.sleep(seen);
                 continue;
             }
-            inside.get_or_insert_with(Inside::new);
+            inside = inside.take().or_else(Inside::try_new);
+            if inside.is_none() {
+                // The process exits, and nobody is told of anything any more.
+                return;
+            }
             match self.wait(seen + 1, slice) {
                 Ok(()) => {
                     exit::after(Step::Finished);

@@ -60,7 +60,7 @@ pub(crate) struct Supplies {
     pub(crate) blocks: Blocks,
     pub(crate) pools: Pools,
     /// What stands for buffers of too few bytes for one element: memory where nothing else lies.
-    pub(crate) nothing: StagingBlock,
+    pub(crate) nothing: Arc<StagingBlock>,
     /// Regions of the copy that is being recorded.
     pub(crate) regions: Vec<vk::BufferCopy>,
 }

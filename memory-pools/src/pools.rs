@@ -323,8 +323,8 @@ impl<S: Storage> MemoryPools<S> {
         }
     }
 
-    /// Returns dedicated allocations and imported pages that were freed and whose last use is done, and looks at a few pages of a layout that was replaced.
-    /// Costs nothing where there is neither.
+    /// Returns dedicated allocations and imported pages that were freed and whose last use is done, and looks at a few pages of a layout that
+    /// was replaced. Costs nothing where there is none of them.
     pub fn return_dedicated(&mut self, storage: &mut S, timeline: &(impl Timeline + ?Sized)) {
         for pool in Table::RETURNED {
             if self.table.waits(pool) {
@@ -399,8 +399,8 @@ impl<S: Storage> MemoryPools<S> {
     }
 
     /// A report of every pool: those of the layout in the order in which a request is offered to them, dedicated, persistent, then
-    /// those of earlier layouts that hold pages yet, and last what was imported, where anything ever was. For one stream it has what that stream allocated and is live, and `reserved` is what
-    /// that takes up.
+    /// those of earlier layouts that hold pages yet, and last what was imported, where anything ever was. For one stream it has what that
+    /// stream allocated and is live, and `reserved` is what that takes up.
     pub fn report(&self, scope: ReportScope) -> MemoryReport {
         let imported = self.table[Table::IMPORTED].account.is_used().then_some(Table::IMPORTED);
         let order = self.table.in_order().chain(imported);

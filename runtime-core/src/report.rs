@@ -131,8 +131,8 @@ pub struct MemoryUsage {
 }
 
 impl MemoryReport {
-    /// The pools' sums, without imported memory. `peak_live` is the sum of the pools' peaks, so at least the device's; `peak_reserved` is the device's; the largest
-    /// free block is the largest of all pools.
+    /// The pools' sums, without imported memory. `peak_live` is the sum of the pools' peaks, so at least the device's; `peak_reserved` is the
+    /// device's; the largest free block is the largest of all pools.
     pub fn total(&self) -> PoolReport {
         let mut total = PoolReport { name: "total".into(), ..PoolReport::default() };
         for pool in self.pools.iter().filter(|pool| pool.kind != PoolKind::Imported) {

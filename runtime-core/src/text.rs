@@ -1,4 +1,4 @@
-//! Text in quotation marks, and numbers, as the line formats of recordings and traces write them.
+//! Words of text formats: text in quotation marks and numbers, as recordings and traces write them; sizes and counts, as options do.
 
 use alloc::string::String;
 use core::fmt::Write;
@@ -77,9 +77,54 @@ pub fn digits<T: FromStr>(word: &str) -> Option<T> {
     (!word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())).then(|| word.parse().ok()).flatten()
 }
 
+/// A count of at least 1; `None` for what is none.
+pub fn at_least_one(word: &str) -> Option<u32> {
+    word.parse().ok().filter(|count| *count > 0)
+}
+
+/// A size in bytes, which may end in `KiB`, `MiB` or `GiB`; `None` for what is none or too large.
+pub fn size(word: &str) -> Option<u64> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let (number, shift) =
+        units.iter().find_map(|(unit, shift)| Some((word.strip_suffix(unit)?, *shift))).unwrap_or((word, 0));
+    number.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// Counts of at least 1 by axis, written `x,y,z` or as one number for all three; `None` for what is none.
+pub fn axes(word: &str) -> Option<[u32; 3]> {
+    let mut counts = word.split(',').map(|count| at_least_one(count.trim()));
+    let x = counts.next()??;
+    let axes = match counts.next() {
+        None => [x; 3],
+        Some(y) => [x, y?, counts.next()??],
+    };
+    counts.next().is_none().then_some(axes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_bytes_with_or_without_a_unit() {
+        for (word, bytes) in
+            [("0", 0), ("7", 7), ("3KiB", 3 << 10), ("3 MiB", 3 << 20), ("16777215GiB", 0xff_ffff << 30)]
+        {
+            assert_eq!(size(word), Some(bytes), "{word}");
+        }
+        for bad in ["", "-1", "1.5MiB", "4kb", "MiB", "17179869184GiB", "18446744073709551616"] {
+            assert_eq!(size(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn axes_are_three_counts_or_one_for_all() {
+        assert_eq!(axes("9"), Some([9; 3]));
+        assert_eq!(axes("1, 2,3"), Some([1, 2, 3]));
+        for bad in ["", "0", "1,2", "1,0,3", "1,2,3,4", "1,2,", "x"] {
+            assert_eq!(axes(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn text_comes_back_as_it_was_on_one_line() {

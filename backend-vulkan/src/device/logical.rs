@@ -80,12 +80,9 @@ pub(crate) struct Device {
     pub(crate) push_descriptor: Option<khr::push_descriptor::Device>,
     /// The most buffers that can be pushed.
     pub(crate) max_push_descriptors: u32,
-    #[allow(dead_code, reason = "what imports memory of others stands on it")]
     pub(crate) external_memory_fd: Option<khr::external_memory_fd::Device>,
-    #[allow(dead_code, reason = "as above")]
     pub(crate) external_memory_host: Option<ext::external_memory_host::Device>,
     /// What addresses and sizes of imported host memory are multiples of; 0 where none can be imported.
-    #[allow(dead_code, reason = "as above")]
     pub(crate) host_pointer_alignment: u64,
     /// The queues, all of one family, each with the family's index. A queue is used by one thread at a time.
     pub(crate) queues: Vec<(u32, vk::Queue)>,

@@ -153,7 +153,8 @@ impl SourceKernel {
     }
 
     /// A kernel in WGSL of which nothing is declared: interface and workgroup size are read from the text, where `name` is the entry
-    /// point. What a buffer is used for is taken from what the code does with it, so no buffer is [`Access::Overwrite`](crate::access::Access::Overwrite).
+    /// point. What a buffer is used for is taken from what the code does with it, so no buffer is
+    /// [`Access::Overwrite`](crate::access::Access::Overwrite).
     ///
     /// ```
     /// use trunnion_runtime_core::kernel::SourceKernel;
