@@ -123,6 +123,8 @@ pub(crate) struct DeviceState {
     pub(crate) sets: Mutex<BTreeMap<u64, BTreeMap<u32, Bound>>>,
     pub(crate) templates: Mutex<BTreeMap<u64, Vec<vk::DescriptorUpdateTemplateEntry>>>,
     lost: AtomicBool,
+    /// Held by whoever brings the real device to rest once it is lost.
+    coming_to_rest: Mutex<()>,
 }
 
 /// A queue that was got, with the handle the program has.
@@ -183,6 +185,7 @@ impl DeviceState {
             sets: Mutex::default(),
             templates: Mutex::default(),
             lost: AtomicBool::new(false),
+            coming_to_rest: Mutex::default(),
         }
     }
 
@@ -207,12 +210,23 @@ impl DeviceState {
         planned
     }
 
+    /// Whether the device is lost. Nobody is told before the real one is at rest, since who is told may destroy what it works on.
     pub(crate) fn is_lost(&self) -> bool {
+        let is_lost = self.will_be_lost();
+        if is_lost {
+            drop(locked(&self.coming_to_rest));
+        }
+        is_lost
+    }
+
+    /// As [`is_lost`](Self::is_lost), also while the real device comes to rest: nothing may be submitted any more.
+    pub(crate) fn will_be_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
     /// The device is lost. The real one is not, and comes to rest first: what a lost device was doing may be destroyed at once.
     fn lose(&self) {
+        let _held = locked(&self.coming_to_rest);
         if !self.lost.swap(true, Ordering::AcqRel)
             && let Err(unfinished) = self.settle()
         {

@@ -87,6 +87,12 @@ unsafe extern "system" fn queue_submit(
     unsafe {
         let submissions: Vec<_> = array(infos, count).iter().map(|info| read(&queue, call, info)).collect();
         let real = locked(&queue.real);
+        if device.will_be_lost() {
+            // Whoever brings the device to rest may have waited for this queue, or waits for it.
+            drop(real);
+            let _ = device.is_lost();
+            return vk::Result::ERROR_DEVICE_LOST;
+        }
         // Locked until it is noted: nobody sees progress of what is not.
         let mut timelines = locked(&device.timelines);
         let code = (device.raw.fp_v1_0().queue_submit)(*real, count, infos, fence);
