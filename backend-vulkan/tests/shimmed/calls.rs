@@ -1,6 +1,7 @@
 //! What a step that was run before asks of the driver, and what it does not.
 
 use crate::bench::{Bench, bytes_of, each, launch, outline, step};
+use core::time::Duration;
 use std::collections::BTreeMap;
 use trunnion_backend_vulkan::VulkanOptions;
 use trunnion_runtime_core::handle::Handle;
@@ -99,9 +100,12 @@ fn an_idle_device_asks_the_driver_nothing() {
         let (step, [a, b]) = (step(bench), bench.buffers());
         launch(&bench.client, &step, &a, &b);
         bench.settle();
-        std::thread::sleep(core::time::Duration::from_millis(50));
-        let before = bench.shim.all_calls();
-        std::thread::sleep(core::time::Duration::from_millis(600));
-        assert_eq!(bench.shim.all_calls(), before);
+        // What the end of the work still asks may come late on a busy machine; a thread that looked now and then would never be quiet.
+        let quiet = (0..8).any(|_| {
+            let before = bench.shim.all_calls();
+            std::thread::sleep(Duration::from_millis(600));
+            bench.shim.all_calls() == before
+        });
+        assert!(quiet, "{:?}", bench.shim.all_calls());
     });
 }
