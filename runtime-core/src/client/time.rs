@@ -175,6 +175,8 @@ impl Client {
     /// all of them. A device that is opened meanwhile may go on.
     ///
     /// For whoever ends a process, or replaces it, in which others have left devices open: nothing calls a driver afterwards.
+    ///
+    /// Equivalent to: `cudaDeviceReset` for each device.
     pub fn shutdown_all(timeout: Duration) -> ShutdownReport {
         ShutdownReport { abandoned: service::shutdown_all(timeout) }
     }
