@@ -1,6 +1,6 @@
 //! A device of a test's own, the kernels that lie beside the tests, and what is looked at in the end.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, DriverError, LaunchConfig, sys};
 use cudarc::nvrtc::Ptx;

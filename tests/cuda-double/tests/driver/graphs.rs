@@ -1,12 +1,15 @@
 //! Recording, graphs, and what a recording forbids.
 
+use alloc::sync::Arc;
 use core::ptr;
-use std::sync::Arc;
 
 use cudarc::driver::{CudaStream, DevicePtr, PushKernelArg, sys};
 use trunnion_cuda_double::ReportKind;
 
 use crate::gpu::{Gpu, block, code, raw};
+
+/// A call of the driver, which may allocate, and its code.
+type Call<'a> = &'a dyn Fn(&mut u64) -> u32;
 
 fn begin(stream: &Arc<CudaStream>) {
     assert_eq!(code(stream.begin_capture(sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_GLOBAL)), 0);
@@ -114,7 +117,7 @@ fn what_a_recording_forbids_ends_it() {
         assert_eq!(raw(unsafe { sys::cuStreamIsCapturing(raw_stream, &raw mut status) }), 0);
         status as u32
     };
-    let forbidden: [(&str, u32, &dyn Fn(&mut u64) -> u32); 6] = [
+    let forbidden: [(&str, u32, Call<'_>); 6] = [
         ("allocating", 900, &|address| raw(unsafe { sys::cuMemAlloc_v2(address, 64) })),
         ("waiting for the stream", 900, &|_| raw(unsafe { sys::cuStreamSynchronize(raw_stream) })),
         ("waiting for everything", 900, &|_| raw(unsafe { sys::cuCtxSynchronize() })),
@@ -182,7 +185,7 @@ fn memory_of_a_graph_lives_while_the_graph_runs() {
 fn graphs_are_built_node_by_node_and_updated() {
     let gpu = Gpu::claim_with_events_off();
     let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
-    let text = std::ffi::CString::new(crate::gpu::text("memory")).unwrap();
+    let text = alloc::ffi::CString::new(crate::gpu::text("memory")).unwrap();
     assert_eq!(raw(unsafe { sys::cuModuleLoadData(&raw mut module, text.as_ptr().cast()) }), 0);
     assert_eq!(raw(unsafe { sys::cuModuleGetFunction(&raw mut function, module, c"add_one".as_ptr()) }), 0);
     let numbers = gpu.stream.alloc_zeros::<i32>(8).unwrap();

@@ -5,6 +5,8 @@
     reason = "every call of a driver is unsafe, and what it asks for is plain to see in a test"
 )]
 
+extern crate alloc;
+
 mod compiled;
 mod faults;
 mod gpu;

@@ -1,8 +1,8 @@
 //! Streams and events: what is ordered, and that what nothing orders is reported whatever order it ran in.
 
+use alloc::sync::Arc;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::sync::Arc;
 use std::thread;
 
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, PushKernelArg, sys};
