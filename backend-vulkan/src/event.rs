@@ -55,6 +55,14 @@ impl VulkanEvent {
         self.value
     }
 
+    /// Whether the semaphore is this logical device's. Of somebody else's that is vouched for.
+    pub(crate) fn is_of(&self, device: &Arc<Device>) -> bool {
+        match &self.keeps {
+            Keeps::Owner(_) => true,
+            Keeps::Own(signal) => Arc::ptr_eq(&signal.device, device),
+        }
+    }
+
     /// Whether what makes it happen is with a queue, so that another submission may wait for it. Of somebody else's that is vouched for.
     pub(crate) fn is_on_its_way(&self) -> bool {
         match &self.keeps {

@@ -132,6 +132,7 @@ pub(crate) fn import(device: &Arc<Device>, foreign: &Foreign) -> Result<Imported
         Source::Fd(fd) => (from_fd(device, fd)?.holding(foreign), fd.offset),
         Source::Host(pointer) => (from_host(device, *pointer, size)?.holding(foreign), 0),
     };
+    device.note_import();
     Ok(Imported { page: VulkanPage::imported(allocation), offset })
 }
 

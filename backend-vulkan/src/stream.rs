@@ -212,10 +212,15 @@ impl VulkanStream {
     /// What follows comes after an event of somebody else.
     ///
     /// # Errors
-    /// [`Error::ServiceMismatch`] unless it is a [`VulkanEvent`]; [`Error::Busy`] for one of this device that is not with a queue yet, which
-    /// this queue could never get to.
+    /// [`Error::ServiceMismatch`] unless it is a [`VulkanEvent`]; [`Error::Driver`] for one that another logical device handed out;
+    /// [`Error::Busy`] for one of this device that is not with a queue yet, which this queue could never get to.
     pub(crate) fn import_event(&mut self, event: &Foreign) -> Result<()> {
-        if !event.get::<VulkanEvent>()?.is_on_its_way() {
+        let known: &VulkanEvent = event.get()?;
+        if !known.is_of(&self.device) {
+            let message = "the event is of another logical device, whose semaphores this one cannot wait for".into();
+            return Err(Error::Driver { call: "import_event".into(), code: 0, message });
+        }
+        if !known.is_on_its_way() {
             return Err(Error::Busy { what: "what makes the event happen waits itself".into() });
         }
         self.open.events.push(event.clone());
@@ -307,11 +312,12 @@ impl VulkanStream {
     fn try_submit(&mut self, loss: &Loss) -> Result<u64> {
         let command = self.open.is_recording.then_some(self.open.command);
         if let Some(command) = command {
-            if self.device.memory.host_visible || !self.open.downloads.is_empty() {
+            let device = &self.device;
+            if device.memory.host_visible || device.shares_memory() || !self.open.downloads.is_empty() {
                 self.between((WORK, WRITES), (Stage::HOST, A::HOST_READ | A::HOST_WRITE));
             }
             // SAFETY: the command buffer is this stream's and is being recorded.
-            unsafe { self.device.raw.end_command_buffer(command) }
+            unsafe { device.raw.end_command_buffer(command) }
                 .map_err(|result| loss.failed("vkEndCommandBuffer", result))?;
         }
         let event = |event: &Foreign| event.get().ok().map(|event: &VulkanEvent| (event.semaphore(), event.value()));

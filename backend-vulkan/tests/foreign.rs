@@ -346,6 +346,22 @@ fn a_point_is_handed_out_as_a_value_of_a_semaphore() {
 }
 
 #[test]
+fn an_event_of_another_logical_device_is_refused() {
+    each(|adapter| {
+        let (here, there) = (adapter.start(&[]), adapter.start(&[]));
+        let buffer = here.zeros(64).unwrap();
+        let event = here.export_event::<VulkanEvent>(here.fill(&buffer, &[1]).unwrap()).unwrap();
+        // Two devices of one adapter have nothing in common, and a semaphore of the one is no handle of the other.
+        let error = there.import_event(Arc::try_unwrap(event).unwrap()).unwrap_err();
+        assert!(matches!(error, Error::Driver { .. }) && error.to_string().contains("another"), "{error}");
+        let theirs = there.create_from_slice(&[5; 8]).unwrap();
+        assert_eq!((bytes(&there, &theirs), bytes(&here, &buffer)), (vec![5; 8], vec![1; 64]));
+        here.shutdown(SOON);
+        there.shutdown(SOON);
+    });
+}
+
+#[test]
 fn memory_and_events_of_other_types_are_named() {
     each(|adapter| {
         let client = adapter.start(&[]);

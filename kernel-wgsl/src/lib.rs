@@ -11,6 +11,7 @@ mod constants;
 mod contain;
 mod depth;
 mod explain;
+mod local;
 mod module;
 mod reader;
 mod reflect;

@@ -5,6 +5,7 @@ use crate::constants;
 use crate::contain;
 use crate::depth::Depth;
 use crate::explain::{invalid, not_compiled, not_parsed, not_valid};
+use crate::local;
 use crate::reflect::{Declared, Used, entry_point};
 use crate::verify;
 use alloc::borrow::Cow;
@@ -100,6 +101,7 @@ impl Module {
             let why = format!("a workgroup size of {declared:?} is declared, and its text has {workgroup:?}");
             return Err(invalid(name, why));
         }
+        local::check(name, &module, &info)?;
         let used = Used::of(&module, info.get_entry_point(0), found.buffers.len());
         let interface = match &asked.interface {
             Some(interface) => verify::declared(name, interface.clone(), &found, &used)?,

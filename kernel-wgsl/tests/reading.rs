@@ -230,3 +230,40 @@ fn what_was_read_can_be_used_by_any_thread() {
     shared::<Module>(&module);
     assert!(format!("{module:?}").contains("four"));
 }
+
+#[test]
+fn an_invocation_has_only_so_much_memory_of_its_own() {
+    let kernel = |outside: &str, code: &str| {
+        let x = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;";
+        SourceKernel::wgsl("k", format!("{x}\n{outside}\n@compute @workgroup_size(1) fn k() {{ {code} }}"))
+    };
+    let both = |elements: usize| {
+        let outside = "var<private> p: array<u32, 2048>; var<private> unused: array<u32, 9999>;";
+        let code = format!("var a: array<u32, {elements}>; a[x[0]] = 1u; p[x[1]] = a[x[2]]; x[0] = p[x[3]];");
+        kernel(outside, &code)
+    };
+    read(&both(2048)).unwrap();
+    assert!(why(&both(2049)).contains("bytes: 16388, and may have 16384"), "{}", why(&both(2049)));
+    // What is called twice has its variables twice.
+    let called = "fn f(i: u32) -> u32 { var a: array<u32, 2049>; a[i] = i; return a[x[i]]; }";
+    read(&kernel(called, "x[0] = f(1u);")).unwrap();
+    let twice =
+        why(&kernel(called, "if x[0] == 1u { x[0] = f(1u); } else { loop { x[0] = f(2u); if x[0] > 9u { break; } } }"));
+    assert!(twice.contains("bytes: 16392, and may have 16384"), "{twice}");
+    let value = why(&kernel("", "let a = array<u32, 4097>(); x[0] = a[3];"));
+    assert!(value.contains("value") && value.contains("bytes: 16388, and may have 16384"), "{value}");
+    let indexed = why(&kernel("", "let a = array<u32, 2049>(); let b = array<u32, 2049>(); x[0] = a[x[1]] + b[x[1]];"));
+    assert!(indexed.contains("bytes: 16392, and may have 16384"), "{indexed}");
+    // Each calls the one before twice.
+    let doubling = |levels: u32| {
+        let mut text = String::from("fn f0(s: u32) -> u32 { return s * x[s]; }\n");
+        for level in 1..levels {
+            let below = level - 1;
+            text += &format!("fn f{level}(s: u32) -> u32 {{ return f{below}(s) + f{below}(s + 1u); }}\n");
+        }
+        kernel(&text, &format!("x[1] = f{}(x[0]);", levels - 1))
+    };
+    read(&doubling(13)).unwrap();
+    let calls = why(&doubling(64));
+    assert!(calls.contains("may have 16384"), "{calls}");
+}

@@ -14,7 +14,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use ash::{ext, khr, vk};
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use trunnion_backend_core::driver::{DriverMemory, DriverRefusal};
 use trunnion_kernel_wgsl::Capabilities;
 use trunnion_runtime_core::error::Result;
@@ -102,6 +102,8 @@ pub(crate) struct Device {
     allocations: AtomicU32,
     /// Bytes of pages.
     taken: AtomicU64,
+    /// Whether memory of somebody else was taken in, which the host may look at whatever pages are.
+    imported: AtomicBool,
     has_budget: bool,
     pub(crate) physical: vk::PhysicalDevice,
     // After the others: it is destroyed when the device is.
@@ -157,6 +159,7 @@ impl Device {
             pinned: PinnedRanges::default(),
             allocations: AtomicU32::new(0),
             taken: AtomicU64::new(0),
+            imported: AtomicBool::new(false),
             has_budget: adapter.has(ext::memory_budget::NAME),
             physical: adapter.physical,
             instance: instance.clone(),
@@ -192,6 +195,18 @@ impl Device {
             self.instance.raw.get_physical_device_external_buffer_properties(self.physical, &info, &mut answer);
         }
         answer.external_memory_properties.external_memory_features.contains(feature)
+    }
+
+    /// Memory of somebody else is taken in.
+    pub(crate) fn note_import(&self) {
+        self.imported.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether others may look at what the device writes, and so the host too, whatever pages are: memory was ever taken in, or can be
+    /// handed out. The driver's calls are made one after the other, so that a batch which uses such memory is submitted after this is
+    /// known.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.options.export_memory || self.imported.load(Ordering::Relaxed)
     }
 
     /// A memory type of the adapter's.

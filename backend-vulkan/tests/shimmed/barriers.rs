@@ -1,10 +1,13 @@
 //! Barriers: where an operation depends on one before it, and nowhere else.
 
 use crate::bench::{Bench, bytes_of, each, launch, outline, step};
-use trunnion_backend_vulkan::VulkanOptions;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
 use trunnion_backend_vulkan::ash::vk;
+use trunnion_backend_vulkan::{VulkanImport, VulkanOptions};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::grid::Grid;
+use trunnion_runtime_core::handle::Handle;
 use trunnion_vulkan_shim::Plan;
 
 fn plainly(test: impl Fn(&Bench)) {
@@ -252,5 +255,53 @@ fn a_full_barrier_is_between_everything_that_uses_memory() {
             | vk::AccessFlags::INDIRECT_COMMAND_READ;
         assert!(full.visible.contains(uses), "{full}");
         assert_eq!(full.of_buffers, 0, "all memory, so that no buffer is forgotten");
+    });
+}
+
+/// Pages of the host, freed when they are dropped.
+struct Pages(NonNull<u8>);
+
+impl Pages {
+    const LAYOUT: Layout = match Layout::from_size_align(8192, 4096) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a power of two"),
+    };
+
+    fn new() -> Self {
+        // SAFETY: the layout has bytes.
+        Self(NonNull::new(unsafe { alloc_zeroed(Self::LAYOUT) }).unwrap())
+    }
+}
+
+// SAFETY: nobody uses the bytes but the device.
+unsafe impl Send for Pages {}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.0.as_ptr(), Self::LAYOUT) };
+    }
+}
+
+#[test]
+fn what_is_written_to_memory_of_the_hosts_is_there_for_the_host_whatever_pages_are() {
+    let reaches_the_host = |bench: &Bench, to: &Handle| {
+        let batch = bench.batch(|client| {
+            client.fill(to, &[7]).unwrap();
+        });
+        batch.barriers().any(|barrier| barrier.to.contains(vk::PipelineStageFlags::HOST))
+    };
+    let staged = VulkanOptions::default().queues(1).staging(true);
+    each(Plan::new, &staged.clone().export_memory(true), |bench| {
+        assert!(reaches_the_host(bench, &bench.buffer(&[0; 64])), "whom it is handed to may look at it");
+    });
+    each(Plan::new, &staged, |bench| {
+        let own = bench.buffer(&[0; 64]);
+        assert!(!reaches_the_host(bench, &own), "nothing is the host's to look at");
+        let pages = Pages::new();
+        // SAFETY: whole pages, which nobody else uses.
+        let import = unsafe { VulkanImport::from_host(pages.0, 8192, pages) };
+        let Ok(theirs) = bench.client.import(import) else { return println!("no host memory is imported here") };
+        assert!(reaches_the_host(bench, &theirs));
     });
 }
