@@ -18,7 +18,7 @@ use trunnion_runtime_core::kernel::{KernelHandle, SourceKernel};
 /// How many launches a round makes.
 pub const LAUNCHES: usize = 10_000;
 
-/// Launches in one of the bare side's command buffers. Of 64, 250, 1,000 and 10,000 the fastest, and by how much little depends on it.
+/// Launches in one of the bare side's command buffers.
 const BATCH: usize = 250;
 
 /// The bare side's command buffers, so that one is recorded while others run.
