@@ -122,7 +122,7 @@ fn work_is_finished_when_somebody_waits_for_it_and_not_before() {
 
 #[test]
 fn batches_that_nobody_waits_for_are_finished_when_they_become_many() {
-    let settings = ServerSettings { batch_limit: 1, batch_growth: 1, ..ServerSettings::default() };
+    let settings = ServerSettings { batch_limit: 1, ..ServerSettings::default() };
     let (mut rig, s) = (rig(settings), StreamId::new());
     let (kernel, a) = (rig.kernel(), rig.buffer(s, 1000));
     let mut most = 0;

@@ -52,19 +52,6 @@ fn a_batch_is_submitted_when_it_is_full_and_on_flush() {
 }
 
 #[test]
-fn a_full_batch_is_as_long_as_what_the_device_has_left_to_do() {
-    let mut rig = rig();
-    let (s, k) = (StreamId::new(), rig.kernel("k", out()));
-    let buffer = rig.buffer(s, 16);
-    let submits = |log: Vec<String>| log.into_iter().filter(|l| l.starts_with("submit")).collect::<Vec<_>>();
-    // The buffer is #1: batches of 1, 64, 65, 130 and, of the 260 that are left, 256.
-    for _ in 0..516 {
-        rig.launch(s, &k, &[&buffer]);
-    }
-    assert_eq!(submits(rig.log()), ["submit 1 #2", "submit 1 #66", "submit 1 #131", "submit 1 #261", "submit 1 #517"]);
-}
-
-#[test]
 fn one_barrier_serves_every_hazard_before_it() {
     let mut rig = rig();
     let (s, k, copy) = (StreamId::new(), rig.kernel("k", out()), rig.kernel("io", io()));

@@ -1,8 +1,7 @@
 //! When a batch is submitted, and waits between streams.
 //!
 //! A stream's batch is submitted at once when nothing submitted is unfinished on it, else when it is full, when somebody asks for a
-//! moment in it, when another stream must wait for it, or when what was submitted before is finished. The further the device is behind, the
-//! longer is a full batch: what it holds could not begin sooner, and every submission costs. A wait is handed to the driver
+//! moment in it, when another stream must wait for it, or when what was submitted before is finished. A wait is handed to the driver
 //! only while nothing is encoded on the waiting stream, and only for what is submitted on the other: so two open batches never wait
 //! for each other.
 
@@ -138,7 +137,7 @@ impl<D: Driver> DriverServer<D> {
     #[inline]
     pub(super) fn submit_when_due(&mut self, lane: usize) {
         let slot = &self.lanes.slots[lane];
-        if !slot.is_busy() || slot.encoded >= self.settings.full_batch(slot.under_way()) {
+        if !slot.is_busy() || slot.encoded >= self.settings.batch_limit {
             self.submit(lane);
         }
     }

@@ -73,11 +73,6 @@ impl<D: Driver> Lane<D> {
         self.flight.len() > self.encoded
     }
 
-    /// How many operations are submitted and unfinished.
-    pub(super) fn under_way(&self) -> usize {
-        self.flight.len() - self.encoded
-    }
-
     /// Something unfinished waits for another stream, and what comes after it does so too.
     pub(super) fn is_waiting(&self) -> bool {
         self.flight.oldest().is_some_and(|oldest| oldest <= self.waited)

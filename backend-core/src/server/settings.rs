@@ -14,11 +14,8 @@ pub struct ServerSettings {
     pub kernel_cache: Option<String>,
     /// How many operations that wait for the host are kept. One more fails with [`Error::Busy`](trunnion_runtime_core::error::Error).
     pub park_limit: usize,
-    /// How many operations are encoded on a stream before they are submitted although the device is busy. Where it has more left to do
-    /// on that stream, as many as it has left.
+    /// How many operations are encoded on a stream before they are submitted whatever the device does.
     pub batch_limit: usize,
-    /// How many times `batch_limit` a batch has at most, however much the device has left to do.
-    pub batch_growth: usize,
     /// How long a reservation waits for work that will free memory.
     pub pressure_wait: Duration,
     /// How many idle streams are kept for their return.
@@ -31,27 +28,18 @@ pub struct ServerSettings {
 }
 
 impl Default for ServerSettings {
-    /// No budget, no disk cache, 4096 parked, batches of 64 to 256, 2 s under pressure, 16 idle streams, 5 s when dropped, adaptive pools.
+    /// No budget, no disk cache, 4096 parked, batches of 64, 2 s under pressure, 16 idle streams, 5 s when dropped, adaptive pools.
     fn default() -> Self {
         Self {
             memory_budget: None,
             kernel_cache: None,
             park_limit: 4096,
             batch_limit: 64,
-            batch_growth: 4,
             pressure_wait: Duration::from_secs(2),
             idle_streams: 16,
             drop_wait: Duration::from_secs(5),
             memory_pools: PoolLayout::adaptive(),
         }
-    }
-}
-
-impl ServerSettings {
-    /// How many operations make a batch full while so many are submitted and unfinished.
-    #[inline]
-    pub(super) fn full_batch(&self, under_way: usize) -> usize {
-        under_way.min(self.batch_limit.saturating_mul(self.batch_growth)).max(self.batch_limit)
     }
 }
 
