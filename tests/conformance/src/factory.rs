@@ -85,6 +85,11 @@ pub trait Factory: Send + Sync + 'static {
         &[]
     }
 
+    /// Whether its tests run one after another, because what is below the backend does not bear devices that come and go beside others at work.
+    fn one_at_a_time(&self) -> bool {
+        false
+    }
+
     /// What something below the backend, such as a layer that checks its calls, has complained of in this process so far. Any complaint fails
     /// the run.
     fn complaints(&self) -> Vec<String> {

@@ -144,7 +144,7 @@ fn trial(factory: Arc<dyn Factory>, test: Test) -> Trial {
 
 fn run_limited(factory: &Arc<dyn Factory>, test: &Test) -> Outcome {
     static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = test.alone.then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+    let _alone = (test.alone || factory.one_at_a_time()).then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
     if test.child {
         return run_in_child(factory, test);
     }

@@ -122,6 +122,12 @@ impl Factory for Vulkan {
         true
     }
 
+    fn one_at_a_time(&self) -> bool {
+        // The layer finds its own state in a table without a lock, which changes when a device is made or destroyed
+        // (KhronosGroup/Vulkan-ValidationLayers issue 4391).
+        is_validated()
+    }
+
     fn complaints(&self) -> Vec<String> {
         validation_messages()
     }
@@ -137,6 +143,10 @@ fn lent(memory: &Outside, range: Range<usize>, owner: Owner) -> VulkanImport {
         let first = NonNull::new(memory.pointer().add(range.start)).unwrap_or(NonNull::dangling());
         VulkanImport::from_host(first, range.len() as u64, (owner, memory.clone()))
     }
+}
+
+fn is_validated() -> bool {
+    std::env::var(VALIDATION).is_ok_and(|value| value == "1")
 }
 
 /// What the backend's own options do. Its device has one kind of memory.
@@ -157,7 +167,7 @@ fn options(variant: &Variant) -> BTreeMap<String, String> {
     if variant.separate_memory {
         options.insert("staging".to_string(), "true".to_string());
     }
-    if std::env::var(VALIDATION).is_ok_and(|value| value == "1") {
+    if is_validated() {
         options.insert("validation".to_string(), "true".to_string());
     }
     options
