@@ -147,7 +147,7 @@ fn progress_starts_the_timeout_again(cx: &Context) -> Outcome {
     // The stream of the last gate; what was accepted before it is finished bit by bit.
     let Some((_, last)) = gates.last() else { return Ok(()) };
     let point = last.record()?;
-    let limit = Duration::from_millis(600);
+    let limit = Duration::from_secs(1);
     let opener = std::thread::spawn(move || -> Outcome {
         for (gate, _) in gates {
             std::thread::sleep(limit / 3);
