@@ -1,7 +1,30 @@
-//! Walking two sets of rows at once, for drivers that copy between them.
+//! Rows as drivers check them, and walk two sets of them at once to copy between them.
 
 use smallvec::SmallVec;
+use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::layout::Rows;
+
+/// Whether rows lie within a place of `size` bytes.
+///
+/// # Errors
+/// [`Error::OutOfRange`] names `what` they are of.
+pub fn check_extent(what: &'static str, rows: &Rows, size: u64) -> Result<()> {
+    match rows.extent() {
+        extent if extent <= size => Ok(()),
+        extent => Err(Error::OutOfRange { what: what.into(), range: 0..extent, size }),
+    }
+}
+
+/// Whether rows have as many bytes together as there are.
+///
+/// # Errors
+/// [`Error::WrongLength`] names `what` they are of.
+pub fn check_length(what: &'static str, got: u64, rows: &Rows) -> Result<()> {
+    match rows.size() {
+        expected if expected == got => Ok(()),
+        expected => Err(Error::WrongLength { what: what.into(), got, expected }),
+    }
+}
 
 /// Calls `piece` with source offset, target offset and length, in bytes, of each run that lies in one row of both, in order.
 pub fn for_each_pair(source: &Rows, target: &Rows, mut piece: impl FnMut(u64, u64, u64)) {

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use trunnion_backend_core::driver::{
     Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place, StoredCode,
 };
+use trunnion_backend_core::rows::{check_extent, check_length};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::{Error, Result};
@@ -91,7 +92,7 @@ impl HostDriver {
     /// As for [`memory`].
     unsafe fn write_target(&self, length: usize, target: Place<'_, HostPage>, rows: &Rows) -> Result<Memory> {
         self.present()?;
-        check_rows("target of a write", rows, target)?;
+        check_extent("target of a write", rows, target.size)?;
         check_length("write", length as u64, rows)?;
         // SAFETY: the caller promises what a span needs.
         unsafe { memory(target) }
@@ -110,20 +111,6 @@ unsafe fn memory(place: Place<'_, HostPage>) -> Result<Memory> {
     // SAFETY: the caller promises what a span needs: the place stays, and nothing that conflicts runs at the same time.
     let span = unsafe { place.page.span(place.offset, place.size) }?;
     Ok(Memory { span, _page: place.page.clone() })
-}
-
-fn check_rows(what: &'static str, rows: &Rows, place: Place<'_, HostPage>) -> Result<()> {
-    match rows.extent() {
-        extent if extent <= place.size => Ok(()),
-        extent => Err(Error::OutOfRange { what: what.into(), range: 0..extent, size: place.size }),
-    }
-}
-
-fn check_length(what: &'static str, got: u64, rows: &Rows) -> Result<()> {
-    match rows.size() {
-        expected if expected == got => Ok(()),
-        expected => Err(Error::WrongLength { what: what.into(), got, expected }),
-    }
 }
 
 // SAFETY: operations are run in the order of their encoding, on the spans they were encoded with, after `submit` and the stream's waits.
@@ -287,8 +274,8 @@ unsafe impl Driver for HostDriver {
         target_rows: &Rows,
     ) -> Result<()> {
         self.present()?;
-        check_rows("source of a copy", source_rows, source)?;
-        check_rows("target of a copy", target_rows, target)?;
+        check_extent("source of a copy", source_rows, source.size)?;
+        check_extent("target of a copy", target_rows, target.size)?;
         check_length("copy", source_rows.size(), target_rows)?;
         // SAFETY: the caller promises what spans need.
         let (source, target) = unsafe { (memory(source)?, memory(target)?) };
@@ -345,7 +332,7 @@ unsafe impl Driver for HostDriver {
         into: HostBuffer,
     ) -> Result<()> {
         self.present()?;
-        check_rows("source of a read", rows, source)?;
+        check_extent("source of a read", rows, source.size)?;
         check_length("read", into.len() as u64, rows)?;
         // SAFETY: the caller promises what a span needs.
         let source = unsafe { memory(source)? };

@@ -4,7 +4,8 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::time::Duration;
-use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::error::Result;
+use trunnion_runtime_core::options::{refusal, write_changed};
 use trunnion_runtime_core::text::{at_least_one, axes, size};
 
 /// How host devices behave. The default is a well-behaved device that uses the whole machine; the other settings make it hard to use,
@@ -237,11 +238,12 @@ impl HostOptions {
     /// Sets one option from text.
     ///
     /// # Errors
-    /// [`Error::UnknownOption`] and [`Error::BadOption`] name it and list what is valid.
+    /// [`Error::UnknownOption`](trunnion_runtime_core::error::Error::UnknownOption) and
+    /// [`Error::BadOption`](trunnion_runtime_core::error::Error::BadOption) name it and list what is valid.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
         match self.assign(name.trim(), value.trim()) {
             Some(()) => Ok(self),
-            None => Err(refusal(name, value)),
+            None => Err(refusal(crate::NAME, &NAMES, name, value)),
         }
     }
 
@@ -314,25 +316,7 @@ impl HostOptions {
 impl core::fmt::Display for HostOptions {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let default = Self::default();
-        let mut first = true;
-        for (name, _) in NAMES {
-            let value = self.text(name);
-            if value != default.text(name) {
-                write!(f, "{}{name} = {value}", if first { "" } else { ", " })?;
-                first = false;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn refusal(name: &str, value: &str) -> Error {
-    let (backend, option) = (crate::NAME, name.trim().to_string());
-    match NAMES.iter().find(|(known, _)| *known == option) {
-        Some((_, valid)) => {
-            Error::BadOption { backend, option, value: value.trim().to_string(), valid: (*valid).to_string() }
-        }
-        None => Error::UnknownOption { backend, option, known: NAMES.map(|(known, _)| known.to_string()).to_vec() },
+        write_changed(f, &NAMES, |name| self.text(name), |name| default.text(name))
     }
 }
 
@@ -356,6 +340,7 @@ fn written(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trunnion_runtime_core::error::Error;
 
     #[test]
     fn every_option_can_be_set_from_text_and_shown() {

@@ -28,6 +28,7 @@ use core::mem;
 use trunnion_backend_core::driver::{
     CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
 };
+use trunnion_backend_core::rows::{check_extent, check_length};
 use trunnion_kernel_wgsl::Reader;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
@@ -105,17 +106,7 @@ fn check_place(what: &'static str, place: Place<'_, VulkanPage>) -> Result<()> {
 
 fn check_rows(what: &'static str, rows: &Rows, place: Place<'_, VulkanPage>) -> Result<()> {
     check_place(what, place)?;
-    match rows.extent() {
-        extent if extent <= place.size => Ok(()),
-        extent => Err(Error::OutOfRange { what: what.into(), range: 0..extent, size: place.size }),
-    }
-}
-
-fn check_length(what: &'static str, got: u64, rows: &Rows) -> Result<()> {
-    match rows.size() {
-        expected if expected == got => Ok(()),
-        expected => Err(Error::WrongLength { what: what.into(), got, expected }),
-    }
+    check_extent(what, rows, place.size)
 }
 
 // SAFETY: operations are recorded in the order of their encoding, with barriers where they were asked for, on the bytes they were encoded

@@ -35,6 +35,7 @@ pub mod stream;
 pub mod around;
 pub mod backend;
 pub mod foreign;
+pub mod options;
 pub mod promise;
 pub mod properties;
 pub mod server;
