@@ -142,7 +142,7 @@ impl HostOptions {
         self
     }
 
-    /// Kernels of this name do not compile: [`Error::Compile`] in line 1. Default none.
+    /// Kernels of this name do not compile: [`Error::Compile`](trunnion_runtime_core::error::Error::Compile) in line 1. Default none.
     pub fn fail_compile(mut self, kernel: impl Into<String>) -> Self {
         self.fail_compile = Some(kernel.into());
         self
@@ -156,7 +156,7 @@ impl HostOptions {
     }
 
     /// The device is lost once it has taken this many batches: the next submission and every call that can fail after that answer
-    /// [`Error::DeviceLost`]. Default never.
+    /// [`Error::DeviceLost`](trunnion_runtime_core::error::Error::DeviceLost). Default never.
     pub fn lose_after(mut self, submissions: u64) -> Self {
         self.lose_after = Some(submissions);
         self
