@@ -13,18 +13,17 @@ fi
 [[ -z ${1:-} ]] || die "takes no argument but peers, and was given $1"
 
 matrix=(
-    '--workspace --all-targets'
     '--workspace --all-targets --all-features'
 
     '-p trunnion-runtime-core --all-targets'
     '-p trunnion-runtime-core --no-default-features'
     '-p trunnion-runtime-core --no-default-features --features serde'
-    '-p trunnion-runtime-core --all-targets --features serde'
+    '-p trunnion-runtime-core --features serde'
 
     '-p trunnion-memory-pools --all-targets'
     '-p trunnion-memory-pools --no-default-features'
     '-p trunnion-memory-pools --no-default-features --features serde'
-    '-p trunnion-memory-pools --all-targets --features serde'
+    '-p trunnion-memory-pools --features serde'
 
     '-p trunnion-resource-tracker --all-targets'
     '-p trunnion-resource-tracker --no-default-features'
@@ -38,7 +37,7 @@ matrix=(
     '-p trunnion-backend-core --all-targets'
     '-p trunnion-backend-core --no-default-features'
     '-p trunnion-backend-core --no-default-features --features serde'
-    '-p trunnion-backend-core --all-targets --features serde'
+    '-p trunnion-backend-core --features serde'
 
     '-p trunnion-backend-host --all-targets'
     '-p trunnion-backend-host --no-default-features'
@@ -52,7 +51,7 @@ matrix=(
     '-p trunnion --no-default-features --features host'
     '-p trunnion --no-default-features --features vulkan'
     '-p trunnion --all-targets --features vulkan'
-    '-p trunnion --all-targets --features serde'
+    '-p trunnion --features serde'
     '-p trunnion --no-default-features --features dlpack'
 
     '-p trunnion-conformance --all-targets'

@@ -15,7 +15,7 @@ if [[ ! -e $SWIFTSHADER/vk_swiftshader_icd.json ]]; then
         command -v apt-get >/dev/null || die 'SwiftShader is missing, and there is no apt-get to fetch it with (Debian: chromium-common)'
         say "unpacking SwiftShader from chromium-common into $SWIFTSHADER"
         package=$(mktemp -d)
-        as_root apt-get update -qq
+        apt_get update -qq
         # Said at length even where it works: that apt fetches into this directory as root.
         (cd "$package" && apt-get download -qq chromium-common 2>log) || die "apt-get cannot fetch chromium-common: $(<"$package/log")"
         mkdir -p "$package/driver" "$SWIFTSHADER"

@@ -50,6 +50,12 @@ as_root() {
     fi
 }
 
+# apt_get ARGUMENT…: as root, and one at a time, since scripts that run side by side may each miss something.
+apt_get() {
+    as_root flock "${TMPDIR:-/tmp}/trunnion-apt.lock" \
+        env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"
+}
+
 # need WHAT PACKAGE…: installs the Debian packages where WHAT (a program, or a path with a slash in it) is missing, and
 # says nothing where it is there.
 need() {
@@ -58,9 +64,8 @@ need() {
     if [[ $what == */* ]]; then [[ -e $what ]] && return; else command -v "$what" >/dev/null && return; fi
     command -v apt-get >/dev/null || die "$what is missing, and there is no apt-get to install it with (Debian: $*)"
     say "installing $* ($what is missing)"
-    as_root apt-get update -qq
-    as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null
+    apt_get update -qq
+    apt_get install -qq -y --no-install-recommends "$@" >/dev/null
     hash -r
 }
 
