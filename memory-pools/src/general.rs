@@ -2,7 +2,7 @@
 
 use crate::held::Held;
 use crate::lanes::Lanes;
-use crate::placer::{ANYONE, APART, NONE, Placer, SegregatedFit, SpanKey};
+use crate::placer::{ANYONE, APART, NOBODY, Placer, SegregatedFit, SpanKey};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use trunnion_runtime_core::id::StreamId;
@@ -168,8 +168,8 @@ impl General {
     /// A block came into a lane, where it became and absorbed what the placer says.
     #[inline(always)]
     fn join_lane(&mut self, lane: u32, node: u32, became: u32, absorbed: u32, mut frontier: Frontier) {
-        for part in [absorbed, if became == node { NONE } else { became }] {
-            if part != NONE {
+        for part in [absorbed, if became == node { NOBODY } else { became }] {
+            if part != NOBODY {
                 frontier.join(&self.lanes.remove(lane, part));
             }
         }

@@ -1,6 +1,7 @@
-//! Size classes, sixteen to a power of two, and free lists by class: a first block for each, with two levels of bitmaps over them.
+//! Size classes, sixteen to a power of two, and free lists by class: a first block for each, with a bitmap over them.
 
-use super::segregated::NONE;
+use super::segregated::NOBODY;
+use core::hint::select_unpredictable;
 
 /// The rank of what lies behind the last block of a span, and of no block.
 pub(super) const LAST: u64 = u64::MAX;
@@ -9,22 +10,24 @@ const COLUMNS: u32 = 1 << COLUMN_BITS;
 /// Rows used: one for sizes below `COLUMNS`, one for each higher power of two of a `u32`. Tables are rounded up to powers of two.
 const ROWS: usize = 32;
 pub(super) const CLASSES: usize = ROWS << COLUMN_BITS;
+const WORD: u32 = u64::BITS;
+const WORDS: usize = CLASSES / WORD as usize;
 
 /// One lane's free lists.
 #[derive(Clone)]
 pub(super) struct Lists {
-    /// A bit for each row that has a block, and in it one for each column.
-    rows: u32,
-    columns: [u32; ROWS],
+    /// A bit for each class that has a block, and a word of zeros. Eight words are looked through quicker than it is noted which are 0.
+    words: [u64; WORDS + 1],
     heads: [u32; CLASSES],
     /// The heads' ranks, so that one is chosen without a look at them.
-    ranks: [u64; CLASSES],
+    ranks: [u64; CLASSES + WORD as usize],
 }
 
 impl Lists {
-    pub(super) const EMPTY: Self = Self { rows: 0, columns: [0; ROWS], heads: [NONE; CLASSES], ranks: [LAST; CLASSES] };
+    pub(super) const EMPTY: Self =
+        Self { words: [0; WORDS + 1], heads: [NOBODY; CLASSES], ranks: [LAST; CLASSES + WORD as usize] };
 
-    /// The first block of a class, or [`NONE`].
+    /// The first block of a class, or [`NOBODY`].
     #[inline(always)]
     pub(super) fn head(&self, class: u32) -> u32 {
         self.heads[class as usize % CLASSES]
@@ -36,65 +39,78 @@ impl Lists {
         self.ranks[class as usize % CLASSES]
     }
 
-    /// Sets the first block of a class, `only` where it has no other.
+    /// Sets the first block of a class, which has one.
     #[inline(always)]
-    pub(super) fn set_head(&mut self, class: u32, head: u32, rank: u64, only: bool) {
-        let at = class as usize % CLASSES;
+    pub(super) fn set_head(&mut self, class: u32, head: u32, rank: u64) {
+        let (at, word) = (class as usize % CLASSES, (class / WORD) as usize % WORDS);
         (self.heads[at], self.ranks[at]) = (head, rank);
-        if only {
-            let row = (class >> COLUMN_BITS) as usize % ROWS;
-            self.columns[row] |= 1 << (class & (COLUMNS - 1));
-            self.rows |= 1 << row;
-        }
+        self.words[word] |= 1 << (class % WORD);
     }
 
-    /// Says that a class has no block any more.
+    /// Sets what became the first block of a class in the place of another: [`NOBODY`], with [`LAST`], where it has none any more.
+    ///
+    /// Without a branch: whether a list ends can't be foreseen.
     #[inline(always)]
-    pub(super) fn clear(&mut self, class: u32) {
-        let (at, row) = (class as usize % CLASSES, (class >> COLUMN_BITS) as usize % ROWS);
-        (self.heads[at], self.ranks[at]) = (NONE, LAST);
-        self.columns[row] &= !(1 << (class & (COLUMNS - 1)));
-        if self.columns[row] == 0 {
-            self.rows &= !(1 << row);
-        }
+    pub(super) fn replace_head(&mut self, class: u32, head: u32, rank: u64) {
+        let (at, word) = (class as usize % CLASSES, (class / WORD) as usize % WORDS);
+        (self.heads[at], self.ranks[at]) = (head, rank);
+        self.words[word] ^= u64::from(head == NOBODY) << (class % WORD);
     }
 
     /// The largest class that has a block.
     pub(super) fn last_class(&self) -> Option<u32> {
-        let row = 31u32.checked_sub(self.rows.leading_zeros())?;
-        let column = 31u32.checked_sub(self.columns[row as usize % ROWS].leading_zeros())?;
-        Some(row << COLUMN_BITS | column)
+        (0..WORDS).rev().find_map(|word| Some(word as u32 * WORD + self.words[word].checked_ilog2()?))
     }
 
-    /// The classes that have a block, from this one on.
+    /// The first class that has a block, of this one and those above.
     #[inline(always)]
-    pub(super) fn classes_from(&self, class: u32) -> impl Iterator<Item = u32> + '_ {
-        let mut row = (class >> COLUMN_BITS) as usize % ROWS;
-        let mut columns = self.columns[row] & (!0 << (class & (COLUMNS - 1)));
-        let mut rows = self.rows & (!1 << row);
-        core::iter::from_fn(move || {
-            if columns == 0 {
-                if rows == 0 {
-                    return None;
-                }
-                row = rows.trailing_zeros() as usize % ROWS;
-                rows &= rows - 1;
-                columns = self.columns[row];
+    pub(super) fn first_from(&self, class: u32) -> Option<u32> {
+        let (mut class, mut window) = (class, self.window(class));
+        while window == 0 {
+            class += WORD;
+            if class >= CLASSES as u32 {
+                return None;
             }
-            let column = columns.trailing_zeros();
-            columns &= columns - 1;
-            Some((row as u32) << COLUMN_BITS | column)
-        })
+            window = self.window(class);
+        }
+        Some(class + window.trailing_zeros())
+    }
+
+    /// The class whose first block is lowest, of `from` and of the first `LOOKS` others up to `last` that have a block. Those 63 classes
+    /// or more above `from` aren't looked at.
+    #[inline(always)]
+    pub(super) fn lowest<const LOOKS: usize>(&self, from: u32, last: u32) -> u32 {
+        let further = last.saturating_sub(from).min(WORD - 1);
+        let mut window = self.window(from) & (2u64 << further).wrapping_sub(2);
+        let ranks: &[u64; WORD as usize] =
+            self.ranks[from as usize % CLASSES..].first_chunk().unwrap_or(&[LAST; WORD as usize]);
+        let (mut best, mut lowest) = (0, ranks[0]);
+        // Without branches: which of the classes have a block, and which of those is lowest, can't be foreseen.
+        for _ in 0..LOOKS {
+            // When all were looked at, the first again.
+            let class = window.trailing_zeros() % WORD;
+            window &= window.wrapping_sub(1);
+            let rank = ranks[class as usize];
+            best = select_unpredictable(rank < lowest, class, best);
+            lowest = lowest.min(rank);
+        }
+        from + best
+    }
+
+    /// A bit for each of the 64 classes from this one on, set for those that have a block, the lowest for the class itself.
+    #[inline(always)]
+    pub(super) fn window(&self, class: u32) -> u64 {
+        let (word, bit) = ((class / WORD) as usize % WORDS, class % WORD);
+        // Shifted in two steps: by 64 at once is not defined.
+        self.words[word] >> bit | self.words[word + 1] << 1 << (WORD - 1 - bit)
     }
 }
 
 /// The class of a block of this size: the largest class whose smallest block is no larger.
+///
+/// Sizes below a row are classes of their own, which falls out of counting them to the row above: no branch.
 #[inline(always)]
 pub(super) fn class_of(size: u32) -> u32 {
-    if size < COLUMNS {
-        size
-    } else {
-        let log = 31 - size.leading_zeros();
-        ((log - COLUMN_BITS + 1) << COLUMN_BITS) | ((size >> (log - COLUMN_BITS)) & (COLUMNS - 1))
-    }
+    let shift = (size | COLUMNS).ilog2() - COLUMN_BITS;
+    (shift << COLUMN_BITS) + (size >> shift)
 }

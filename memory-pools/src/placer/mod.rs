@@ -35,8 +35,11 @@ mod slabs;
 
 pub use linear::Linear;
 pub use segregated::SegregatedFit;
-pub(crate) use segregated::{ANYONE, APART, NONE};
+pub(crate) use segregated::{ANYONE, APART, NOBODY};
 pub use slabs::Slabs;
+
+/// In place of an index: there is none.
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// The most units a span has; with units of 256 bytes, a tebibyte.
 pub const MAX_SPAN: u32 = u32::MAX;

@@ -1,7 +1,6 @@
 //! Two-level segregated fit over offsets, in constant time.
 //!
-//! Free blocks are kept in lists by size class, sixteen classes to a power of two, with two levels of bitmaps over them. Blocks of a
-//! span are linked in the order of their offsets, so that a freed block merges with its free neighbours at once. Every block, free
+//! Free blocks are kept in lists by size class, sixteen classes to a power of two, with a bitmap over them. Blocks of a span are linked in the order of their offsets, so that a freed block merges with its free neighbours at once. Every block, free
 //! or used, is one node of a table; the node's index and generation are the allocation's key.
 //!
 //! Where a request goes among the blocks that hold it decides what is wasted later. Three rules, each a matter of a few comparisons,
@@ -16,8 +15,9 @@ use super::classes::{LAST, Lists, class_of};
 use super::{Block, BlockKey, MAX_SPAN, PlaceError, Placer, SpanKey};
 use alloc::vec::Vec;
 
-/// No node.
-pub(crate) const NONE: u32 = u32::MAX;
+/// In place of a node: there is none. It is a node nevertheless, which belongs to no lane and is in no list, so that whoever links others
+/// may write into it instead of asking whether there is a neighbour, which can't be foreseen.
+pub(crate) const NOBODY: u32 = 0;
 /// The lane of memory that anyone may have.
 pub(crate) const ANYONE: u32 = 0;
 /// The lane whose blocks merge with nothing: each is kept apart for a reason of its own.
@@ -29,12 +29,14 @@ const SPARE: u32 = u32::MAX - 1;
 
 /// How many blocks of the request's own class are looked at before a span is used further towards its end.
 const LOOKS_BEFORE_THE_END: u32 = 64;
+/// How many spare nodes are made when there is none.
+const SPARES_AT_ONCE: usize = 16;
 /// A request is small up to this part of the largest there was.
-const SMALL: u32 = 21;
+const SMALL: u32 = 20;
 /// How many larger classes a small request looks at, and how much larger than it the block may be that it is placed in, as a part of the
 /// largest request there was.
-const LOOKS: usize = 13;
-const SLACK: u32 = 10;
+const LOOKS: usize = 11;
+const SLACK: u32 = 8;
 
 #[derive(Clone, Copy)]
 struct Node {
@@ -53,11 +55,24 @@ struct Node {
     generation: u32,
 }
 
+/// A node that holds no block, and what [`NOBODY`] names: its place ranks last.
+const EMPTY: Node = Node {
+    place: LAST,
+    size: 0,
+    before: NOBODY,
+    after: NOBODY,
+    previous: NOBODY,
+    next: NOBODY,
+    lane: SPARE,
+    class: 0,
+    generation: 0,
+};
+
 impl Node {
     /// Whose turn comes first in its list: by place, and what lies behind the last block of a span comes last.
     #[inline(always)]
     fn rank(&self) -> u64 {
-        if self.after == NONE { LAST } else { self.place }
+        if self.after == NOBODY { LAST } else { self.place }
     }
 }
 
@@ -114,8 +129,8 @@ impl SegregatedFit {
     /// such a remainder would never serve a request of its own. 0 counts as 1.
     pub fn with_minimal_block(minimal: u32) -> Self {
         Self {
-            nodes: Vec::new(),
-            spare: NONE,
+            nodes: alloc::vec![EMPTY],
+            spare: NOBODY,
             minimal: minimal.max(1),
             largest_request: 0,
             small: 0,
@@ -162,12 +177,17 @@ impl SegregatedFit {
 
     /// The block that ends where this one begins.
     pub(crate) fn before(&self, index: u32) -> Option<u32> {
-        Some(self.nodes[index as usize].before).filter(|before| *before != NONE)
+        Some(self.nodes[index as usize].before).filter(|before| *before != NOBODY)
     }
 
     /// The block that begins where this one ends.
     pub(crate) fn after(&self, index: u32) -> Option<u32> {
-        Some(self.nodes[index as usize].after).filter(|after| *after != NONE)
+        Some(self.nodes[index as usize].after).filter(|after| *after != NOBODY)
+    }
+
+    #[inline(always)]
+    fn listed(&self, index: u32) -> Option<&Node> {
+        if index == NOBODY { None } else { self.nodes.get(index as usize) }
     }
 
     /// How many nodes there are, spare ones included.
@@ -179,7 +199,7 @@ impl SegregatedFit {
     pub(crate) fn blocks(&self, span: &SpanKey) -> impl Iterator<Item = (u32, u32, bool)> + '_ {
         let mut at = span.0;
         core::iter::from_fn(move || {
-            let node = self.nodes.get(at as usize)?;
+            let node = self.listed(at)?;
             let index = core::mem::replace(&mut at, node.after);
             Some((index, node.size, node.lane != USED))
         })
@@ -188,40 +208,43 @@ impl SegregatedFit {
     /// A free block of the lane that holds `size`, in constant time: the first one of the size's class or, where that is shorter, of the
     /// next larger class. For a request that is small beside others it is the lowest of the first ones of a few classes that are not
     /// much larger. So small blocks gather in the small holes at low places, and the large holes stay whole.
-    #[inline]
     pub(crate) fn find(&self, lane: u32, size: u32) -> Option<u32> {
         let lists = self.lists(lane);
-        let small = size <= self.small;
-        // The class whose first block is chosen, and that block's rank.
-        let (mut best, mut lowest) = (class_of(size), LAST);
-        let mut classes = lists.classes_from(best + 1);
-        if let Some(node) = self.nodes.get(lists.head(best) as usize)
-            && node.size >= size
-        {
-            lowest = lists.rank(best);
-            if !small && lowest != LAST {
-                return Some(lists.head(best));
-            }
+        if size <= self.small { self.find_small(lists, size) } else { self.find_large(lists, size) }
+    }
+
+    #[inline(always)]
+    fn find_large(&self, lists: &Lists, size: u32) -> Option<u32> {
+        let own = class_of(size);
+        match lists.first_from(self.first_holding(lists, own, size)) {
+            Some(first) if lists.rank(first) != LAST => Some(lists.head(first)),
+            _ => self.find_at_last(lists, own, size),
         }
-        // Every block of the larger classes holds the size; the highest class a size has isn't the last there is.
-        if lowest == LAST {
-            // What lies behind the last block of a span is left whole while anything else holds the size.
-            let Some(first) = classes.next() else { return self.find_in_class(lists, size, LOOKS_BEFORE_THE_END) };
-            (best, lowest) = (first, lists.rank(first));
-            if lowest == LAST {
-                return self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(Some(lists.head(first)));
-            }
+    }
+
+    #[inline(always)]
+    fn find_small(&self, lists: &Lists, size: u32) -> Option<u32> {
+        let own = class_of(size);
+        let from = self.first_holding(lists, own, size);
+        let lowest = lists.lowest::<LOOKS>(from, class_of(size + self.slack));
+        if lists.rank(lowest) == LAST { self.find_at_last(lists, own, size) } else { Some(lists.head(lowest)) }
+    }
+
+    /// The first class of whose blocks, as far as a request looks at them, each holds `size`: the size's own, `own`, where the first
+    /// block of that does, else the one above. Without a branch: which it is can't be foreseen.
+    #[inline(always)]
+    fn first_holding(&self, lists: &Lists, own: u32, size: u32) -> u32 {
+        own + u32::from(self.nodes[lists.head(own) as usize].size < size)
+    }
+
+    /// Where none of the first blocks will do but one behind the last of a span: that is left whole while anything else holds the size.
+    #[inline(always)]
+    fn find_at_last(&self, lists: &Lists, own: u32, size: u32) -> Option<u32> {
+        let above = lists.first_from(own + 1);
+        match above {
+            Some(first) if lists.rank(first) != LAST => Some(lists.head(first)),
+            _ => self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(above.map(|first| lists.head(first))),
         }
-        if small {
-            let last = class_of(size.saturating_add(self.slack));
-            for larger in classes.take(LOOKS).take_while(|larger| *larger <= last) {
-                let rank = lists.rank(larger);
-                // Not a branch: which is lower can't be foreseen.
-                best = if rank < lowest { larger } else { best };
-                lowest = lowest.min(rank);
-            }
-        }
-        Some(lists.head(best))
     }
 
     /// A free block of the lane that holds `size`, if there is any. Takes time with the number of free blocks of the size's class.
@@ -233,7 +256,7 @@ impl SegregatedFit {
     fn find_in_class(&self, lists: &Lists, size: u32, looks: u32) -> Option<u32> {
         let mut at = lists.head(class_of(size));
         for _ in 0..looks {
-            let node = self.nodes.get(at as usize)?;
+            let node = self.listed(at)?;
             if node.size >= size {
                 return Some(at);
             }
@@ -258,69 +281,72 @@ impl SegregatedFit {
     #[inline]
     pub(crate) fn take(&mut self, index: u32, lane: u32, size: u32) -> u32 {
         // Each with the lane known, which is what most of the work with lists turns on.
+        if self.is_unprepared(size) {
+            self.prepare(size);
+        }
         if lane == ANYONE { self.take_from(index, ANYONE, size) } else { self.take_from(index, lane, size) }
     }
 
     #[inline(always)]
     fn take_from(&mut self, index: u32, lane: u32, size: u32) -> u32 {
-        if size > self.largest_request {
-            self.note_largest(size);
-        }
         let minimal = self.minimal;
         let (nodes, lists, spare) = self.parts(lane);
-        unlink(nodes, lists, index);
         let node = &mut nodes[index as usize];
         let (rest, after) = (node.size - size, node.after);
-        if rest < minimal {
-            node.lane = USED;
-            node.generation = node.generation.wrapping_add(1);
-            return index;
-        }
-        if after != NONE || lane != ANYONE {
+        if rest >= minimal && (after != NOBODY || lane != ANYONE) {
+            let (place, class) = (node.place, class_of(rest));
             node.size = rest;
-            let place = node.place + u64::from(rest);
-            let taken = insert_after(nodes, spare, index, after, place, size);
-            link(nodes, lists, index, lane);
-            return taken;
+            // Something comes after it now.
+            if class != node.class || after == NOBODY {
+                unlink(nodes, lists, index);
+                link(nodes, lists, index, lane, (class, place));
+            }
+            return insert_after(nodes, spare, index, after, place + u64::from(rest), size);
         }
+        unlink(nodes, lists, index);
+        let node = &mut nodes[index as usize];
         node.lane = USED;
         node.generation = node.generation.wrapping_add(1);
-        node.size = size;
-        let place = node.place + u64::from(size);
-        let rest = insert_after(nodes, spare, index, after, place, rest);
-        link(nodes, lists, rest, lane);
+        if rest >= minimal {
+            node.size = size;
+            let place = node.place + u64::from(size);
+            let rest = insert_after(nodes, spare, index, after, place, rest);
+            list(nodes, lists, rest, lane);
+        }
         index
     }
 
-    /// The nodes, a lane's lists, and the first spare node, of which there is one.
+    /// The nodes, a lane's lists, and the first spare node.
     #[inline(always)]
     fn parts(&mut self, lane: u32) -> (&mut [Node], &mut Lists, &mut u32) {
-        if self.spare == NONE {
-            self.add_spare();
-        }
         let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
         (&mut self.nodes, lists, &mut self.spare)
     }
 
     #[cold]
-    fn add_spare(&mut self) {
-        let next = core::mem::replace(&mut self.spare, self.nodes.len() as u32);
-        self.nodes.push(Node {
-            place: 0,
-            size: 0,
-            before: NONE,
-            after: NONE,
-            previous: NONE,
-            next,
-            lane: SPARE,
-            class: 0,
-            generation: 0,
-        });
+    fn add_spares(&mut self) {
+        for _ in 0..SPARES_AT_ONCE {
+            let next = core::mem::replace(&mut self.spare, self.nodes.len() as u32);
+            self.nodes.push(Node { next, ..EMPTY });
+        }
     }
 
+    /// Whether a request of this size can't be met before [`prepare`](Self::prepare); so for one of 0, which is none.
+    #[inline(always)]
+    fn is_unprepared(&self, size: u32) -> bool {
+        self.spare == NOBODY || size.wrapping_sub(1) >= self.largest_request
+    }
+
+    /// Notes how large a request is that is about to be met, and makes spare nodes.
     #[cold]
-    fn note_largest(&mut self, size: u32) {
-        (self.largest_request, self.small, self.slack) = (size, size / SMALL, size / SLACK);
+    #[inline(never)]
+    fn prepare(&mut self, size: u32) {
+        if size > self.largest_request {
+            (self.largest_request, self.small, self.slack) = (size, size / SMALL, size / SLACK);
+        }
+        if self.spare == NOBODY {
+            self.add_spares();
+        }
     }
 
     /// A free block of [`ANYONE`] that holds `size` at a multiple of `alignment`, and that multiple.
@@ -344,17 +370,37 @@ impl SegregatedFit {
     fn in_class(&self, lane: u32, class: u32) -> impl Iterator<Item = u32> + '_ {
         let mut at = self.lists(lane).head(class);
         core::iter::from_fn(move || {
-            let node = self.nodes.get(at as usize)?;
+            let node = self.listed(at)?;
             Some(core::mem::replace(&mut at, node.next))
         })
     }
 
-    #[cold]
-    fn find_before_refusal(&self, size: u32) -> Result<u32, PlaceError> {
-        match size {
-            0 => Err(PlaceError::Empty),
-            size => self.find_any(ANYONE, size).ok_or(PlaceError::Full { size, alignment: 1 }),
+    /// Apart from [`allocate`](Placer::allocate), which has few registers to spare.
+    #[inline(never)]
+    fn allocate_small(&mut self, size: u32) -> Result<Block, PlaceError> {
+        match self.find_small(&self.anyone, size) {
+            Some(free) => Ok(self.allocate_from(free, size)),
+            None => self.allocate_after_all(size),
         }
+    }
+
+    #[inline(always)]
+    fn allocate_from(&mut self, free: u32, size: u32) -> Block {
+        let taken = self.take_from(free, ANYONE, size);
+        self.placed(taken)
+    }
+
+    /// What [`allocate`](Placer::allocate) seldom comes to: it refuses only after a look at each free block of the size's class. On
+    /// its own and last there, so that what it calls costs the rest no registers.
+    #[cold]
+    #[inline(never)]
+    fn allocate_after_all(&mut self, size: u32) -> Result<Block, PlaceError> {
+        if size == 0 {
+            return Err(PlaceError::Empty);
+        }
+        let free = self.find_any(ANYONE, size).ok_or(PlaceError::Full { size, alignment: 1 })?;
+        let taken = self.take(free, ANYONE, size);
+        Ok(self.placed(taken))
     }
 
     #[inline(always)]
@@ -370,10 +416,10 @@ impl SegregatedFit {
 
     /// Takes `size` units at `offset` of a free block of [`ANYONE`] that has them there. The answer is the block in use.
     fn take_at(&mut self, index: u32, offset: u32, size: u32) -> u32 {
-        self.note_largest(size.max(self.largest_request));
+        self.prepare(size);
         // Two spare nodes, for what comes before it and for what comes after.
-        while self.nodes.get(self.spare as usize).is_none_or(|first| first.next == NONE) {
-            self.add_spare();
+        while self.listed(self.spare).is_none_or(|first| first.next == NOBODY) {
+            self.add_spares();
         }
         let minimal = self.minimal;
         let (nodes, lists, spare) = self.parts(ANYONE);
@@ -385,12 +431,12 @@ impl SegregatedFit {
         if gap > 0 {
             nodes[index as usize].size = gap;
             taken = insert_after(nodes, spare, index, after, place, have);
-            link(nodes, lists, index, ANYONE);
+            list(nodes, lists, index, ANYONE);
         }
         if have - size >= minimal {
             nodes[taken as usize].size = size;
             let rest = insert_after(nodes, spare, taken, after, place + u64::from(size), have - size);
-            link(nodes, lists, rest, ANYONE);
+            list(nodes, lists, rest, ANYONE);
         }
         let node = &mut nodes[taken as usize];
         node.lane = USED;
@@ -409,32 +455,36 @@ impl SegregatedFit {
     fn put_into(&mut self, index: u32, lane: u32) -> (u32, u32) {
         let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
         let (nodes, spare) = (self.nodes.as_mut_slice(), &mut self.spare);
-        let Node { before, after, size, .. } = nodes[index as usize];
-        let (mut merged, mut absorbed) = (size, NONE);
-        let (mut index, mut end) = (index, after);
+        let Node { before, after, mut size, .. } = nodes[index as usize];
+        let (mut index, mut end, mut absorbed) = (index, after, NOBODY);
         if lane != APART {
-            if let Some(node) = nodes.get(after as usize)
-                && node.lane == lane
-            {
-                (merged, end, absorbed) = (merged + node.size, node.after, after);
+            let node = &nodes[after as usize];
+            if node.lane == lane {
+                (size, end, absorbed) = (size + node.size, node.after, after);
                 unlink(nodes, lists, after);
                 to_spare(nodes, spare, after);
+                nodes[index as usize].after = end;
+                nodes[end as usize].before = index;
             }
-            if let Some(node) = nodes.get(before as usize)
-                && node.lane == lane
-            {
-                merged += node.size;
-                unlink(nodes, lists, before);
+            let node = &mut nodes[before as usize];
+            if node.lane == lane {
+                size += node.size;
+                (node.size, node.after) = (size, end);
+                // Where it stays in its class, it stays in its place there too, unless it became what lies behind the last block.
+                let stays = class_of(size) == node.class && end != NOBODY;
                 to_spare(nodes, spare, index);
+                nodes[end as usize].before = before;
+                if stays {
+                    return (before, absorbed);
+                }
+                unlink(nodes, lists, before);
                 index = before;
             }
         }
         let node = &mut nodes[index as usize];
-        (node.size, node.after) = (merged, end);
-        if let Some(node) = nodes.get_mut(end as usize) {
-            node.before = index;
-        }
-        link(nodes, lists, index, lane);
+        node.size = size;
+        let listed = (class_of(size), if end == NOBODY { LAST } else { node.place });
+        link(nodes, lists, index, lane, listed);
         (index, absorbed)
     }
 
@@ -463,12 +513,8 @@ fn insert_after(nodes: &mut [Node], spare: &mut u32, index: u32, after: u32, pla
     node.generation = node.generation.wrapping_add(1);
     (node.place, node.size, node.lane) = (place, size, USED);
     (node.before, node.after) = (index, after);
-    if let Some(before) = nodes.get_mut(index as usize) {
-        before.after = inserted;
-    }
-    if let Some(after) = nodes.get_mut(after as usize) {
-        after.before = inserted;
-    }
+    nodes[index as usize].after = inserted;
+    nodes[after as usize].before = inserted;
     inserted
 }
 
@@ -481,53 +527,50 @@ fn to_spare(nodes: &mut [Node], spare: &mut u32, index: u32) {
 
 /// Lists a block, as one of a lane.
 #[inline(always)]
-fn link(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32) {
+fn list(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32) {
+    let node = &nodes[index as usize];
+    let listed = (class_of(node.size), node.rank());
+    link(nodes, lists, index, lane, listed);
+}
+
+/// Lists a block whose class and rank are known.
+#[inline(always)]
+fn link(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32, (class, rank): (u32, u64)) {
     let node = &mut nodes[index as usize];
-    let (class, rank) = (class_of(node.size), node.rank());
     (node.lane, node.class) = (lane, class);
     let head = lists.head(class);
     // One comparison keeps a low place at the head, which is what a request looks at; the others needn't be in order.
-    if rank < lists.rank(class) || head == NONE {
-        (node.previous, node.next) = (NONE, head);
-        lists.set_head(class, index, rank, head == NONE);
-        if let Some(second) = nodes.get_mut(head as usize) {
-            second.previous = index;
-        }
+    if rank <= lists.rank(class) {
+        (node.previous, node.next) = (NOBODY, head);
+        nodes[head as usize].previous = index;
+        lists.set_head(class, index, rank);
         return;
     }
     let next = core::mem::replace(&mut nodes[head as usize].next, index);
     let node = &mut nodes[index as usize];
     (node.previous, node.next) = (head, next);
-    if let Some(next) = nodes.get_mut(next as usize) {
-        next.previous = index;
-    }
+    nodes[next as usize].previous = index;
 }
 
 /// Takes a block out of its list.
 #[inline(always)]
 fn unlink(nodes: &mut [Node], lists: &mut Lists, index: u32) {
     let Node { class, previous, next, .. } = nodes[index as usize];
-    if let Some(node) = nodes.get_mut(previous as usize) {
-        node.next = next;
-        if let Some(node) = nodes.get_mut(next as usize) {
-            node.previous = previous;
-        }
-        return;
-    }
-    match nodes.get_mut(next as usize) {
-        Some(second) => {
-            second.previous = NONE;
-            lists.set_head(class, next, second.rank(), false);
-        }
-        None => lists.clear(class),
+    let second = &mut nodes[next as usize];
+    second.previous = previous;
+    if previous == NOBODY {
+        lists.replace_head(class, next, second.rank());
+    } else {
+        nodes[previous as usize].next = next;
     }
 }
 
 impl Placer for SegregatedFit {
     fn add_span(&mut self, tag: u32, size: u32) -> SpanKey {
+        self.prepare(0);
         let (nodes, lists, spare) = self.parts(ANYONE);
-        let root = insert_after(nodes, spare, NONE, NONE, u64::from(tag) << 32, size);
-        link(nodes, lists, root, ANYONE);
+        let root = insert_after(nodes, spare, NOBODY, NOBODY, u64::from(tag) << 32, size);
+        list(nodes, lists, root, ANYONE);
         SpanKey(root)
     }
 
@@ -545,7 +588,7 @@ impl Placer for SegregatedFit {
     fn is_span_free(&self, span: &SpanKey) -> bool {
         self.nodes
             .get(span.0 as usize)
-            .is_some_and(|root| root.lane == ANYONE && (root.before, root.after) == (NONE, NONE))
+            .is_some_and(|root| root.lane == ANYONE && (root.before, root.after) == (NOBODY, NOBODY))
     }
 
     /// Constant time where a piece of the size and alignment together is free; else a look at each free block of the classes between
@@ -563,19 +606,20 @@ impl Placer for SegregatedFit {
     }
 
     /// Constant time on a hit. Before it refuses a request it looks at each free block of the size's class.
-    #[inline]
     fn allocate(&mut self, size: u32) -> Result<Block, PlaceError> {
-        let found = if size == 0 { None } else { self.find(ANYONE, size) };
-        let free = match found {
-            Some(free) => free,
-            None => self.find_before_refusal(size)?,
-        };
-        let index = self.take_from(free, ANYONE, size);
-        Ok(self.placed(index))
+        if self.is_unprepared(size) {
+            return self.allocate_after_all(size);
+        }
+        if size <= self.small {
+            return self.allocate_small(size);
+        }
+        match self.find_large(&self.anyone, size) {
+            Some(free) => Ok(self.allocate_from(free, size)),
+            None => self.allocate_after_all(size),
+        }
     }
 
     /// Constant time.
-    #[inline]
     fn free(&mut self, key: BlockKey) -> bool {
         match self.nodes.get(key.index as usize) {
             Some(node) if node.generation == key.generation && node.lane == USED => {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 fn check(placer: &SegregatedFit, spans: &[(&SpanKey, u32)], lanes: u32) {
     let mut free = 0;
     for (span, size) in spans {
-        let (mut offset, mut before, mut before_lane) = (0, NONE, USED);
+        let (mut offset, mut before, mut before_lane) = (0, NOBODY, USED);
         for (index, length, _) in placer.blocks(span) {
             let node = &placer.nodes[index as usize];
             assert_eq!((node.place as u32, node.before), (offset, before), "blocks follow each other");
@@ -24,12 +24,12 @@ fn check(placer: &SegregatedFit, spans: &[(&SpanKey, u32)], lanes: u32) {
     for lane in 0..lanes {
         let lists = placer.lists(lane);
         for class in 0..CLASSES as u32 {
-            let (mut at, mut previous) = (lists.head(class), NONE);
-            let found = lists.classes_from(class).next() == Some(class);
-            assert_eq!(found, at != NONE, "the bits say whether the list is empty");
-            while at != NONE {
+            let (mut at, mut previous) = (lists.head(class), NOBODY);
+            let found = lists.first_from(class) == Some(class);
+            assert_eq!(found, at != NOBODY, "the bits say whether the list is empty");
+            while at != NOBODY {
                 let node = &placer.nodes[at as usize];
-                if previous == NONE {
+                if previous == NOBODY {
                     assert_eq!(lists.rank(class), node.rank());
                 }
                 assert_eq!((node.lane, class_of(node.size), node.previous), (lane, class, previous));
@@ -152,7 +152,7 @@ fn a_key_of_a_block_that_was_merged_away_stays_stale() {
         assert!(placer.free(a.key) && placer.free(b.key));
         stale = alloc::vec![a.key, b.key];
     }
-    assert!(placer.nodes() <= 4, "spare nodes are reused");
+    assert!(placer.nodes() <= 1 + SPARES_AT_ONCE, "spare nodes are reused");
 }
 
 proptest! {
@@ -193,7 +193,7 @@ proptest! {
                 let node = used.swap_remove(choice as usize % used.len());
                 let (became, absorbed) = placer.put(node, lane);
                 prop_assert_eq!(placer.lane(became), lane);
-                prop_assert!(absorbed == NONE || lane != APART);
+                prop_assert!(absorbed == NOBODY || lane != APART);
             } else if let Some(node) = placer.find(lane, wanted) {
                 prop_assert!(placer.lane(node) == lane && placer.size(node) >= wanted);
                 let taken = placer.take(node, lane, wanted);
