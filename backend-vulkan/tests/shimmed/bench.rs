@@ -150,7 +150,7 @@ impl Bench {
 }
 
 /// Reads `x` and writes `y`.
-const STEP: &str = "
+pub const STEP: &str = "
 @group(0) @binding(0) var<storage, read> x: array<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
 @compute @workgroup_size(64) fn step(@builtin(global_invocation_id) id: vec3<u32>) {
