@@ -6,7 +6,8 @@
 //! is done for the first time: it is asked anew after a [`Step`], ever more rarely.
 //!
 //! When it calls, every device is shut down, and who is [`Inside`] a library is waited for. Who comes later stays outside: a thread that
-//! is parked until the process is gone harms nobody, unless somebody waits for it.
+//! is parked until the process is gone harms nobody, unless somebody waits for it. A compiler cannot be interrupted, so one at work is
+//! waited for longer, and a device that it kept from being shut down is shut down after it.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -14,15 +15,19 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::panic::catch_unwind;
 use std::process;
-use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use trunnion_runtime_core::client::Client;
+use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::sync::AtomicU64;
 
 /// The longest that the process is kept for what its devices have begun, and then for threads that are ending one already.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-static GATE: Mutex<Gate> = Mutex::new(Gate { inside: 0, is_closed: false });
+/// The longest that the process is kept for compilers at work: what drivers need for the largest kernel that is accepted, and more.
+const COMPILING: Duration = Duration::from_secs(20);
+
+static GATE: Mutex<Gate> = Mutex::new(Gate { inside: 0, compiling: 0, is_closed: false, compiles: true });
 static LEFT: Condvar = Condvar::new();
 
 /// The process that opened a device last. One that was forked from it has its memory and none of its threads: who ended a device there
@@ -32,8 +37,12 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 struct Gate {
     /// How many are inside.
     inside: usize,
+    /// How many of them compile.
+    compiling: usize,
     /// Nobody goes in any more.
     is_closed: bool,
+    /// Whether a compilation may begin.
+    compiles: bool,
 }
 
 std::thread_local! {
@@ -43,7 +52,9 @@ std::thread_local! {
 
 /// A driver's library works for somebody as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Inside(());
+pub(crate) struct Inside {
+    compiles: bool,
+}
 
 impl Inside {
     /// Goes in. Once the process exits, it does not return.
@@ -58,23 +69,42 @@ impl Inside {
 
     /// Goes in, unless the process exits: for a thread that others wait for.
     pub(crate) fn try_new() -> Option<Self> {
-        let mut gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = locked();
         if gate.is_closed && !EXITS.get() {
             return None;
         }
         gate.inside += 1;
-        Some(Self(()))
+        Some(Self { compiles: false })
+    }
+
+    /// Goes in to compile.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] once the process exits: nothing is begun then that cannot be interrupted.
+    pub(crate) fn compiling() -> Result<Self> {
+        let mut gate = locked();
+        if !gate.compiles && !EXITS.get() {
+            return Err(Error::Busy { what: "the process exits, and no compilation is begun any more".into() });
+        }
+        gate.inside += 1;
+        gate.compiling += 1;
+        Ok(Self { compiles: true })
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        let mut gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = locked();
         gate.inside -= 1;
-        if gate.inside == 0 {
+        gate.compiling -= usize::from(self.compiles);
+        if gate.inside == 0 || self.compiles && gate.compiling == 0 {
             LEFT.notify_all();
         }
     }
+}
+
+fn locked() -> MutexGuard<'static, Gate> {
+    GATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Something after which a library may have static objects that it had not before.
@@ -125,9 +155,23 @@ extern "C" fn end() {
         drop(catch_unwind(|| {
             EXITS.set(true);
             Client::shutdown_all(TIMEOUT);
-            let gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
-            let left = LEFT.wait_timeout_while(gate, TIMEOUT, |gate| gate.inside > 0);
-            left.unwrap_or_else(PoisonError::into_inner).0.is_closed = true;
+            let mut gate = locked();
+            gate.compiles = false;
+            if gate.compiling > 0 {
+                drop(wait(gate, COMPILING, |gate| gate.compiling > 0));
+                Client::shutdown_all(TIMEOUT);
+                gate = locked();
+            }
+            wait(gate, TIMEOUT, |gate| gate.inside > 0).is_closed = true;
         }));
     });
+}
+
+/// Waits, at most so long, while something is so.
+fn wait(
+    gate: MutexGuard<'static, Gate>,
+    longest: Duration,
+    is_so: impl Fn(&Gate) -> bool,
+) -> MutexGuard<'static, Gate> {
+    LEFT.wait_timeout_while(gate, longest, |gate| is_so(gate)).unwrap_or_else(PoisonError::into_inner).0
 }

@@ -75,8 +75,9 @@ pub(crate) fn at_once() -> usize {
 /// Compiles a kernel.
 ///
 /// # Errors
-/// [`Error::Compile`] for code the device does not take; what the driver answers.
+/// [`Error::Compile`] for code the device does not take; [`Error::Busy`] once the process exits; what the driver answers.
 pub(crate) fn compile(device: &Arc<Device>, loss: &Loss, job: &CompileJob<'_>) -> Result<Compiled<VulkanCode>> {
+    let _inside = Inside::compiling()?;
     let shader = Shader::of(device, job.kernel, job.bounds)?;
     let is_ours = job.stored.map(|stored| is_of(device, stored));
     let cache = Cache::new(device, loss, job.stored.filter(|_| is_ours == Some(true)))?;
@@ -102,6 +103,7 @@ pub(crate) fn of_module(
     name: &str,
     module: &kernel_wgsl::Module,
 ) -> Result<Pipeline> {
+    let _inside = Inside::compiling()?;
     let shader = Shader::of_module(device, name, module, Bounds::Checked)?;
     Pipeline::new(device, loss, shader, &Cache::new(device, loss, None)?)
 }

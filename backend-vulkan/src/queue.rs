@@ -178,14 +178,20 @@ impl Queue {
         self.reached.load(Ordering::Acquire) >= value
     }
 
-    /// Asks the driver how many submissions are finished.
+    /// Asks the driver how many submissions are finished. A driver that has no memory to say it has not lost its device: then those count
+    /// that are known to be.
     ///
     /// # Errors
     /// The device's fault.
     pub(crate) fn look(&self) -> Result<u64> {
         // SAFETY: the semaphore is this queue's.
-        let value = unsafe { self.device.raw.get_semaphore_counter_value(self.timeline) }
-            .map_err(|result| self.loss.failed("vkGetSemaphoreCounterValue", result))?;
+        let value = match unsafe { self.device.raw.get_semaphore_counter_value(self.timeline) } {
+            Ok(value) => value,
+            Err(vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY) => {
+                return Ok(self.reached.load(Ordering::Acquire));
+            }
+            Err(result) => return Err(self.loss.failed("vkGetSemaphoreCounterValue", result)),
+        };
         // One submission may be finished before it is counted. A driver that lost its device may answer any value.
         if value > self.submitted.load(Ordering::Acquire).saturating_add(1) {
             let cause = format!("vkGetSemaphoreCounterValue: {value}, which was never submitted");

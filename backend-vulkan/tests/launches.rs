@@ -307,3 +307,23 @@ fn spirv_runs_with_the_values_its_constants_are_given() {
         }
     });
 }
+
+#[test]
+fn a_kernel_with_as_much_memory_of_its_own_as_it_may_have_runs() {
+    let text = "
+@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+fn own(seed: u32) -> u32 {
+    var a: array<u32, 2047>;
+    for (var i = 0u; i < 2047u; i++) { a[i] = i * seed; }
+    workgroupBarrier();
+    return a[seed % 2047u];
+}
+@compute @workgroup_size(64) fn k(@builtin(local_invocation_index) i: u32) { x[i] = own(x[i]); }";
+    each_with(&VulkanOptions::default(), |rig: &mut Rig| {
+        let kernel = rig.wgsl("k", text);
+        let page = rig.page_of(&(0..64).collect::<Vec<_>>());
+        rig.run(&kernel, [1, 1, 1], &[part(&page, 0, 256)], &[]);
+        let squares: Vec<u32> = (0..64).map(|i| i * i).collect();
+        assert_eq!(rig.read_u32(part(&page, 0, 256)), squares);
+    });
+}

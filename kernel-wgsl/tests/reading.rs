@@ -238,22 +238,22 @@ fn an_invocation_has_only_so_much_memory_of_its_own() {
         SourceKernel::wgsl("k", format!("{x}\n{outside}\n@compute @workgroup_size(1) fn k() {{ {code} }}"))
     };
     let both = |elements: usize| {
-        let outside = "var<private> p: array<u32, 2048>; var<private> unused: array<u32, 9999>;";
+        let outside = "var<private> p: array<u32, 1024>; var<private> unused: array<u32, 9999>;";
         let code = format!("var a: array<u32, {elements}>; a[x[0]] = 1u; p[x[1]] = a[x[2]]; x[0] = p[x[3]];");
         kernel(outside, &code)
     };
-    read(&both(2048)).unwrap();
-    assert!(why(&both(2049)).contains("bytes: 16388, and may have 16384"), "{}", why(&both(2049)));
+    read(&both(1024)).unwrap();
+    assert!(why(&both(1025)).contains("bytes: 8196, and may have 8192"), "{}", why(&both(1025)));
     // What is called twice has its variables twice.
-    let called = "fn f(i: u32) -> u32 { var a: array<u32, 2049>; a[i] = i; return a[x[i]]; }";
+    let called = "fn f(i: u32) -> u32 { var a: array<u32, 1025>; a[i] = i; return a[x[i]]; }";
     read(&kernel(called, "x[0] = f(1u);")).unwrap();
     let twice =
         why(&kernel(called, "if x[0] == 1u { x[0] = f(1u); } else { loop { x[0] = f(2u); if x[0] > 9u { break; } } }"));
-    assert!(twice.contains("bytes: 16392, and may have 16384"), "{twice}");
-    let value = why(&kernel("", "let a = array<u32, 4097>(); x[0] = a[3];"));
-    assert!(value.contains("value") && value.contains("bytes: 16388, and may have 16384"), "{value}");
-    let indexed = why(&kernel("", "let a = array<u32, 2049>(); let b = array<u32, 2049>(); x[0] = a[x[1]] + b[x[1]];"));
-    assert!(indexed.contains("bytes: 16392, and may have 16384"), "{indexed}");
+    assert!(twice.contains("bytes: 8200, and may have 8192"), "{twice}");
+    let value = why(&kernel("", "let a = array<u32, 2049>(); x[0] = a[3];"));
+    assert!(value.contains("value") && value.contains("bytes: 8196, and may have 8192"), "{value}");
+    let indexed = why(&kernel("", "let a = array<u32, 1025>(); let b = array<u32, 1025>(); x[0] = a[x[1]] + b[x[1]];"));
+    assert!(indexed.contains("bytes: 8200, and may have 8192"), "{indexed}");
     // Each calls the one before twice.
     let doubling = |levels: u32| {
         let mut text = String::from("fn f0(s: u32) -> u32 { return s * x[s]; }\n");

@@ -1,10 +1,11 @@
 //! A client of a device behind a shim.
 
+use crate::subject;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use trunnion_backend_vulkan::ash::vk;
 use trunnion_backend_vulkan::{NAME, VulkanBackend, VulkanOptions};
-use trunnion_runtime_core::backend::{Backend, OpenSettings};
+use trunnion_runtime_core::backend::Backend;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::grid::Grid;
@@ -57,7 +58,7 @@ pub fn open_with(shim: &Shim, options: &VulkanOptions, settings: &Settings) -> R
     static INDEX: AtomicU32 = AtomicU32::new(0);
     // SAFETY: the shim hands on to the system's loader what it does not change, and its functions work as long as the process runs.
     let backend = unsafe { VulkanBackend::with_entry(shim.entry(), options.clone()) };
-    let opened = backend.open(0, &OpenSettings::default())?;
+    let opened = subject::open(&backend)?;
     // Every test's device is one of its own.
     let device = DeviceId { backend: NAME, index: INDEX.fetch_add(1, Ordering::Relaxed) };
     Client::try_init_with(device, opened, settings)
@@ -149,7 +150,7 @@ impl Bench {
 }
 
 /// Reads `x` and writes `y`.
-const STEP: &str = "
+pub const STEP: &str = "
 @group(0) @binding(0) var<storage, read> x: array<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
 @compute @workgroup_size(64) fn step(@builtin(global_invocation_id) id: vec3<u32>) {

@@ -1,6 +1,6 @@
 //! A device that is slow to say what it has done, or never does.
 
-use crate::bench::{PATIENCE, adapters, each, launch, open_with, shim, step};
+use crate::bench::{PATIENCE, STEP, adapters, each, launch, open_with, shim, step};
 use crate::scenario::run;
 use core::time::Duration;
 use std::time::Instant;
@@ -8,8 +8,9 @@ use trunnion_backend_vulkan::VulkanOptions;
 use trunnion_backend_vulkan::ash::vk;
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::id::StreamId;
+use trunnion_runtime_core::kernel::SourceKernel;
 use trunnion_runtime_core::service::Settings;
-use trunnion_vulkan_shim::Plan;
+use trunnion_vulkan_shim::{Command, Plan};
 
 #[test]
 fn progress_that_is_seen_late_and_in_another_order_changes_nothing() {
@@ -62,6 +63,35 @@ fn a_shutdown_while_nothing_is_seen_to_finish_ends_in_time() {
         assert!(begun.elapsed() < PATIENCE);
         drop(held);
         // What the device may still have used is left to it, and is not destroyed under it.
+        assert_eq!(shim.complaints(), [""; 0]);
+    }
+}
+
+#[test]
+fn memory_that_stands_for_an_empty_buffer_is_left_to_a_device_that_does_not_end() {
+    for adapter in adapters() {
+        let shim = shim(Plan::new(), &adapter);
+        let mut settings = Settings::default();
+        settings.drop_timeout = Duration::from_millis(200);
+        let client = open_with(&shim, &VulkanOptions::default(), &settings).unwrap();
+        let kernel = client.prepare(SourceKernel::wgsl("step", STEP)).unwrap();
+        let (none, to) = (client.empty(0).unwrap(), client.create_from_slice(&[1; 256]).unwrap());
+        launch(&client, &kernel, &none, &to);
+        client.sync().unwrap().wait().unwrap();
+        shim.take_submissions();
+        let held = shim.hold();
+        launch(&client, &kernel, &none, &to);
+        client.flush().unwrap();
+        let submissions = shim.take_submissions();
+        let bound = submissions[0].commands.iter().find_map(|command| match command {
+            Command::Dispatch { buffers, .. } => buffers.iter().find(|bound| bound.binding == 0),
+            _ => None,
+        });
+        let nothing = bound.unwrap().buffer;
+        assert!(client.shutdown(Duration::from_millis(300)).abandoned > 0);
+        drop((none, to, kernel, client));
+        assert!(shim.alive().iter().any(|alive| alive.object == nothing), "{nothing} is destroyed: {:?}", shim.alive());
+        drop(held);
         assert_eq!(shim.complaints(), [""; 0]);
     }
 }

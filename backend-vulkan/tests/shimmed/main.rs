@@ -7,6 +7,7 @@
 
 mod bench;
 mod scenario;
+mod subject;
 
 mod barriers;
 mod calls;

@@ -17,11 +17,14 @@ pub(crate) type Change<T> = Box<dyn Fn(&mut T) + Send + Sync>;
 type Admit = Box<dyn Fn(&vk::PhysicalDeviceProperties) -> bool + Send + Sync>;
 type Delay = Box<dyn Fn(u32, u64) -> Duration + Send + Sync>;
 
+type Compiler = Box<dyn Fn() + Send + Sync>;
+
 /// What a [`Shim`](crate::Shim) does differently from the driver below it. An empty plan changes nothing and only observes.
 #[derive(Default)]
 pub struct Plan {
     pub(crate) failures: Vec<Failure>,
     pub(crate) pipelines: Vec<(String, vk::Result)>,
+    pub(crate) compiler: Option<Compiler>,
     pub(crate) hidden_extensions: Vec<String>,
     pub(crate) hidden_layers: Vec<String>,
     pub(crate) missing: Vec<String>,
@@ -57,6 +60,13 @@ impl Plan {
     /// compile it. Other pipelines that the same call was to make are not made either.
     pub fn fail_pipeline(mut self, entry_point: &str, code: vk::Result) -> Self {
         self.pipelines.push((entry_point.to_owned(), code));
+        self
+    }
+
+    /// Every creation of compute pipelines does this first, in the driver as it were: a compiler that takes its time, or one that
+    /// tells when it is at work.
+    pub fn compiler(mut self, work: impl Fn() + Send + Sync + 'static) -> Self {
+        self.compiler = Some(Box::new(work));
         self
     }
 

@@ -207,6 +207,9 @@ unsafe extern "system" fn create_compute_pipelines(
             (0..count as usize).for_each(|index| out.add(index).write(vk::Pipeline::null()));
             return code;
         }
+        if let Some(compiler) = &device.state.plan.compiler {
+            compiler();
+        }
         let functions = device.raw.fp_v1_0();
         let code = (functions.create_compute_pipelines)(device.handle(), cache, count, infos, allocator, out);
         // Where one failed, the others may be there.
