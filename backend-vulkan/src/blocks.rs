@@ -4,11 +4,11 @@
 //! kept up to [`KEPT`] bytes a direction.
 
 use crate::device::Device;
-use crate::failure::refusal;
 use crate::staging::{Direction, StagingBlock};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
+use core::mem;
 use trunnion_runtime_core::error::{Error, Result};
 
 /// The smallest block: room for the parameters and short writes of a batch.
@@ -77,7 +77,19 @@ impl Blocks {
             shelf.bytes -= size;
             return Ok(shelf.blocks.swap_remove(i));
         }
-        StagingBlock::allocate(&self.device, size, direction).map_err(|refused| refusal(size, refused))
+        let made = match StagingBlock::allocate(&self.device, size, direction) {
+            Err(refused) if refused.is_out_of_memory() && self.let_go() => {
+                StagingBlock::allocate(&self.device, size, direction)
+            }
+            made => made,
+        };
+        made.map_err(|refused| refused.into_error(size))
+    }
+
+    /// Frees every block that no batch uses. Whether there were any.
+    fn let_go(&mut self) -> bool {
+        let shelves = [mem::take(&mut self.uploads), mem::take(&mut self.downloads)];
+        shelves.iter().any(|shelf| !shelf.blocks.is_empty())
     }
 
     fn give(&mut self, block: StagingBlock, direction: Direction) {

@@ -7,7 +7,6 @@ use crate::blocks::Blocks;
 use crate::descriptors::Pools;
 use crate::device::Device;
 use crate::exit::{self, Inside, Step};
-use crate::failure::refusal;
 use crate::grid;
 use crate::import;
 use crate::kernel::{self, Pipeline, VulkanCode};
@@ -82,7 +81,7 @@ impl VulkanDriver {
             // Not a page, which would be counted of the device's memory.
             nothing: StagingBlock::allocate(&device, size, Direction::Upload)
                 .map(Arc::new)
-                .map_err(|refused| refusal(size, refused))?,
+                .map_err(|refused| refused.into_error(size))?,
             blocks: Blocks::new(&device),
             pools: Pools::new(&device),
             regions: Vec::new(),
@@ -288,7 +287,16 @@ unsafe impl Driver for VulkanDriver {
         if target.page.mapped().is_none() || !fits || self.loss.check().is_err() {
             return false;
         }
-        let (mut from, mut written) = (data, true);
+        // Such as share an atom with what others may use meanwhile are left to the device.
+        let mut written = true;
+        rows.for_each(|offset| {
+            let start = target.offset + offset;
+            written &= target.page.allocation().is_apart(start..start + rows.row);
+        });
+        if !written {
+            return false;
+        }
+        let mut from = data;
         rows.for_each(|offset| {
             let Some((row, rest)) = from.split_at_checked(rows.row as usize) else { return };
             // SAFETY: the caller's promise; the row lies in the place. What fails is written again, by an encoded write.

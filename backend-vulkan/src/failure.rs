@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use ash::vk;
+use core::fmt;
 use trunnion_backend_core::driver::DriverRefusal;
 use trunnion_runtime_core::error::{Error, OutOfMemory};
 
@@ -23,23 +24,77 @@ fn out_of_memory(requested: u64, driver: String) -> Error {
     Error::OutOfMemory(Box::new(OutOfMemory { requested, driver: Some(driver), ..OutOfMemory::default() }))
 }
 
-/// The error of a refusal of `size` bytes.
-pub(crate) fn refusal(size: u64, refused: DriverRefusal) -> Error {
-    match refused.out_of_memory {
-        true => out_of_memory(size, refused.message),
-        false => Error::Driver { call: "allocate".to_string(), code: 0, message: refused.message },
+/// Why there is no memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// A call of the driver's answered so.
+    Call { call: &'static str, size: u64, result: vk::Result },
+    /// The device has as much as it can have.
+    Full(String),
+    /// There is none of this kind: what was asked for, and what there is.
+    Unfit(String),
+}
+
+impl Refusal {
+    /// Whether giving memory back would help.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::Call { result, .. } => matches!(
+                *result,
+                vk::Result::ERROR_OUT_OF_DEVICE_MEMORY
+                    | vk::Result::ERROR_OUT_OF_HOST_MEMORY
+                    | vk::Result::ERROR_TOO_MANY_OBJECTS
+                    | vk::Result::ERROR_MEMORY_MAP_FAILED
+            ),
+            Self::Full(_) => true,
+            Self::Unfit(_) => false,
+        }
+    }
+
+    /// As the error of an operation that needed `requested` bytes.
+    pub(crate) fn into_error(self, requested: u64) -> Error {
+        if self.is_out_of_memory() {
+            return out_of_memory(requested, self.to_string());
+        }
+        match self {
+            Self::Call { call, result, .. } => failed(call, result),
+            Self::Full(why) | Self::Unfit(why) => Error::Incompatible { what: "memory".into(), why },
+        }
     }
 }
 
-/// The refusal of a call that was to give memory of `size` bytes.
-pub(crate) fn refused(call: &str, size: u64, result: vk::Result) -> DriverRefusal {
-    let out_of_memory = matches!(
-        result,
-        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY
-            | vk::Result::ERROR_OUT_OF_HOST_MEMORY
-            | vk::Result::ERROR_TOO_MANY_OBJECTS
-            | vk::Result::ERROR_MEMORY_MAP_FAILED
-    );
-    let message = format!("{call}, {size} bytes: {result} ({})", result.as_raw());
-    DriverRefusal { message, out_of_memory }
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call { call, size, result } => write!(f, "{call}, {size} bytes: {result} ({})", result.as_raw()),
+            Self::Full(why) | Self::Unfit(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<Refusal> for DriverRefusal {
+    fn from(refusal: Refusal) -> Self {
+        Self { message: refusal.to_string(), out_of_memory: refusal.is_out_of_memory() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_the_call_and_its_code_whatever_it_becomes() {
+        let of = |result| Refusal::Call { call: "vkAllocateMemory", size: 256, result };
+        let (odd, full) = (of(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE), of(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY));
+        let error = odd.clone().into_error(300);
+        assert!(
+            matches!(&error, Error::Driver { call, code: -1_000_072_003, .. } if call == "vkAllocateMemory"),
+            "{error:?}"
+        );
+        let refusal = DriverRefusal::from(odd);
+        assert!(!refusal.out_of_memory && refusal.message.contains("-1000072003"), "{refusal:?}");
+        let Error::OutOfMemory(error) = full.into_error(300) else { panic!("memory ran out") };
+        assert_eq!(error.requested, 300);
+        assert!(error.driver.as_deref().is_some_and(|said| said.contains("vkAllocateMemory, 256 bytes")), "{error:?}");
+    }
 }

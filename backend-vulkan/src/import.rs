@@ -3,16 +3,16 @@
 //! What the `unsafe` here rests on is what whoever made a [`VulkanImport`] vouched for: that what it names is there, of this device or for it,
 //! and used by nobody in a way that conflicts, until its owner is dropped, which every page over it holds.
 
+use crate::allocation::{Allocation, PAGE_USAGE, Request, Types};
 use crate::device::Device;
 use crate::external::{External, HostPages};
-use crate::failure::{failed, refusal};
+use crate::failure::{Refusal, failed};
 #[cfg(unix)]
 use crate::fd::VulkanFd;
-use crate::memory::MemoryType;
-use crate::storage::{Allocation, PAGE_USAGE, VulkanPage};
+use crate::storage::VulkanPage;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::String;
 use alloc::sync::Arc;
 use ash::vk;
 use core::any::Any;
@@ -119,7 +119,8 @@ impl fmt::Debug for VulkanImport {
 ///
 /// # Errors
 /// [`Error::ServiceMismatch`] unless it is a [`VulkanImport`]; [`Error::Misaligned`], [`Error::OutOfRange`]; [`Error::Unsupported`] for what the
-/// device has no extension for; [`Error::Driver`] for memory of another device, and what the driver answers.
+/// device has no extension for; [`Error::Incompatible`] for memory of another device or of a type that pages cannot have; what the driver
+/// answers.
 pub(crate) fn import(device: &Arc<Device>, foreign: &Foreign) -> Result<Imported<VulkanPage>> {
     let memory: &VulkanImport = foreign.get()?;
     let size = memory.size;
@@ -140,6 +141,10 @@ fn unsupported(what: &'static str) -> Error {
     Error::Unsupported { what: what.into(), backend: crate::NAME }
 }
 
+fn incompatible(why: String) -> Error {
+    Error::Incompatible { what: "imported memory".into(), why }
+}
+
 /// Where a range ends that kernels can be bound to.
 fn end_of(device: &Device, offset: u64, size: u64) -> Result<u64> {
     let alignment = device.properties.limits.binding_alignment;
@@ -154,10 +159,9 @@ fn from_fd(device: &Arc<Device>, fd: &VulkanFd) -> Result<Allocation> {
     if device.external_memory_fd.is_none() || !device.takes(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD) {
         return Err(unsupported("import by file descriptor, which takes VK_KHR_external_memory_fd,"));
     }
-    let refuse = |message| Error::Driver { call: "import".to_string(), code: 0, message };
     let own = device.identity();
     if fd.device != own {
-        return Err(refuse(format!("memory of device {:02x?}, this one is {own:02x?}", fd.device)));
+        return Err(incompatible(format!("it is of device {:02x?}, this one is {own:02x?}", fd.device)));
     }
     let end = end_of(device, fd.offset, fd.size)?;
     if end > fd.buffer || fd.buffer > fd.allocation {
@@ -165,8 +169,8 @@ fn from_fd(device: &Arc<Device>, fd: &VulkanFd) -> Result<Allocation> {
         return Err(Error::OutOfRange { what, range: fd.offset..end, size: fd.buffer.min(fd.allocation) });
     }
     let kind = device.memory_type(fd.memory_type);
-    let kind = kind.ok_or_else(|| refuse(format!("memory type {}, which the device does not have", fd.memory_type)))?;
-    make(device, fd.buffer, kind, &External::Fd(fd))
+    let kind = kind.ok_or_else(|| incompatible(format!("the device has no memory type {}", fd.memory_type)))?;
+    make(device, fd.buffer, Types::One(kind), External::Fd(fd))
 }
 
 fn from_host(device: &Arc<Device>, pointer: NonNull<c_void>, size: u64) -> Result<Allocation> {
@@ -193,15 +197,15 @@ fn from_host(device: &Arc<Device>, pointer: NonNull<c_void>, size: u64) -> Resul
         )
     };
     asked.result().map_err(|result| failed("vkGetMemoryHostPointerPropertiesEXT", result))?;
-    let types = (0..32).filter(|index| properties.memory_type_bits & (1 << index) != 0);
-    let kinds = types.filter_map(|index| device.memory_type(index));
-    // What both see of each other's writes without a flush, and the host reads through its caches.
-    let kind = kinds.max_by_key(|kind| (kind.host_visible, kind.coherent, kind.cached));
-    let kind = kind.ok_or_else(|| unsupported("import of this host memory, which the driver has no type for,"))?;
-    make(device, size, kind, &External::Host(&HostPages { pointer, size: whole }))
+    let pages = HostPages { pointer, size: whole };
+    make(device, size, Types::AnyOf(properties.memory_type_bits), External::Host(&pages))
 }
 
-fn make(device: &Arc<Device>, size: u64, kind: MemoryType, external: &External<'_>) -> Result<Allocation> {
-    let maps = device.memory.host_visible && kind.host_visible;
-    Allocation::of(device, size, PAGE_USAGE, kind, maps, external).map_err(|refused| refusal(size, refused))
+fn make(device: &Arc<Device>, size: u64, types: Types, external: External<'_>) -> Result<Allocation> {
+    let maps = device.memory.host_visible;
+    let request = Request { size, usage: PAGE_USAGE, types, maps, external, is_on_the_way: false };
+    Allocation::new(device, &request).map_err(|refusal| match refusal {
+        Refusal::Unfit(why) => incompatible(why),
+        other => other.into_error(size),
+    })
 }

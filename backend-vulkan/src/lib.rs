@@ -4,6 +4,7 @@
 extern crate alloc;
 extern crate std;
 
+mod allocation;
 mod backend;
 mod blocks;
 mod descriptors;
@@ -21,6 +22,7 @@ mod instance;
 mod kernel;
 mod launch;
 mod loss;
+mod mapping;
 mod memory;
 mod options;
 mod queue;

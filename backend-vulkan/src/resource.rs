@@ -1,11 +1,11 @@
 //! What an access in place is given: the buffer and memory a range lies in, and its bytes where the host reaches them.
 
+use crate::allocation::Allocation;
 use crate::device::Device;
-use crate::storage::{Allocation, VulkanPage};
+use crate::storage::VulkanPage;
 use alloc::sync::Arc;
 use ash::vk;
 use core::fmt;
-use core::ptr::NonNull;
 use trunnion_backend_core::driver::Place;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::server::HostMemory;
@@ -92,52 +92,34 @@ impl VulkanResource {
         &self.allocation
     }
 
-    /// Whether the host reaches the bytes.
+    /// Whether the host reaches the bytes in place: not to write such as share an atom with what others may use meanwhile.
     pub(crate) fn is_mapped(&self) -> bool {
-        self.allocation.mapped().is_some()
+        let range = self.offset..self.offset + self.size;
+        self.allocation.mapped().is_some() && (!self.writes || self.allocation.is_apart(range))
     }
 
-    /// The address of bytes of the range, where it has them.
-    fn at(&self, offset: u64, length: usize) -> Option<NonNull<u8>> {
-        let inside = offset.checked_add(length as u64).is_some_and(|end| end <= self.size);
-        // SAFETY: the mapping is of the whole page, in which the range lies, and these bytes lie in the range.
-        self.allocation.mapped().filter(|_| inside).map(|start| unsafe { start.add((self.offset + offset) as usize) })
-    }
-
-    /// The whole atoms of the memory that hold bytes of the range. Places begin and end at atoms, so nobody else's bytes are in them.
-    fn atoms(&self, offset: u64, length: usize) -> vk::MappedMemoryRange<'static> {
-        let atom = self.device.limits.non_coherent_atom_size.max(1);
-        let start = (self.offset + offset) / atom * atom;
-        let end = (self.offset + offset + length as u64).next_multiple_of(atom);
-        vk::MappedMemoryRange::default().memory(self.memory()).offset(start).size(end - start)
+    /// Where bytes of the range lie in the page, where the range has them.
+    fn at(&self, offset: u64, length: usize) -> Option<u64> {
+        let inside = length > 0 && offset.checked_add(length as u64).is_some_and(|end| end <= self.size);
+        inside.then_some(self.offset + offset)
     }
 }
 
 impl HostMemory for VulkanResource {
     fn read(&self, offset: u64, into: &mut [u8]) {
-        let Some(from) = self.at(offset, into.len()).filter(|_| !into.is_empty()) else { return };
-        if !self.allocation.is_coherent() {
-            let range = [self.atoms(offset, into.len())];
-            // SAFETY: whole atoms of memory that is mapped.
-            if let Err(result) = unsafe { self.device.raw.invalidate_mapped_memory_ranges(&range) } {
-                log::error!("vkInvalidateMappedMemoryRanges: {result}");
-            }
+        let Some(at) = self.at(offset, into.len()) else { return };
+        // SAFETY: nobody writes the bytes while a reading access is granted; every batch that may have written them ended with a barrier
+        // to the host.
+        if let Err(error) = unsafe { self.allocation.read(at, into) } {
+            log::error!("{error}");
         }
-        // SAFETY: bytes of the mapping, which nobody writes while a reading access is granted; every batch that may have written them ended
-        // with a barrier to the host.
-        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
     }
 
     fn write(&self, offset: u64, from: &[u8]) {
-        let Some(to) = self.at(offset, from.len()).filter(|_| self.writes && !from.is_empty()) else { return };
-        // SAFETY: bytes of the mapping, which nobody else uses while a writing access is granted.
-        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
-        if !self.allocation.is_coherent() {
-            let range = [self.atoms(offset, from.len())];
-            // SAFETY: whole atoms of memory that is mapped.
-            if let Err(result) = unsafe { self.device.raw.flush_mapped_memory_ranges(&range) } {
-                log::error!("vkFlushMappedMemoryRanges: {result}");
-            }
+        let Some(at) = self.at(offset, from.len()).filter(|_| self.writes) else { return };
+        // SAFETY: nobody else uses the bytes while a writing access is granted.
+        if let Err(error) = unsafe { self.allocation.write(at, from) } {
+            log::error!("{error}");
         }
     }
 }
@@ -150,5 +132,34 @@ impl fmt::Debug for VulkanResource {
             .field("size", &self.size)
             .field("writes", &self.writes)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::VulkanOptions;
+    use crate::rig;
+
+    #[test]
+    fn bytes_that_share_an_atom_with_others_are_read_in_place_and_not_written() {
+        rig::each_changed(
+            &VulkanOptions::default(),
+            |device| {
+                device.memory.page.coherent = false;
+                device.limits.non_coherent_atom_size = 64;
+            },
+            |device| {
+                if !device.memory.host_visible {
+                    return;
+                }
+                let page = VulkanPage::allocate(device, 4096).unwrap();
+                let is_mapped = |offset, size, access| {
+                    VulkanResource::new(device, Place { page: &page, offset, size }, access).unwrap().is_mapped()
+                };
+                assert!(is_mapped(4, 4, Access::Read) && is_mapped(64, 128, Access::ReadWrite));
+                assert!(!is_mapped(4, 4, Access::ReadWrite) && !is_mapped(64, 100, Access::Overwrite));
+            },
+        );
     }
 }

@@ -1,8 +1,11 @@
 //! Host memory the device reads and writes: blocks that bytes go through, and page-locked memory for programs.
 
+use crate::allocation::{Allocation, PAGE_USAGE, Request, Types};
 use crate::device::Device;
+use crate::external::External;
+use crate::failure::Refusal;
 use crate::memory::MemoryType;
-use crate::storage::{Allocation, PAGE_USAGE};
+
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -44,21 +47,21 @@ impl StagingBlock {
     /// Allocates a block of `size` bytes; one of no bytes has one.
     ///
     /// # Errors
-    /// [`DriverRefusal`].
-    pub(crate) fn allocate(device: &Arc<Device>, size: u64, direction: Direction) -> Result<Self, DriverRefusal> {
+    /// [`Refusal`].
+    pub(crate) fn allocate(device: &Arc<Device>, size: u64, direction: Direction) -> Result<Self, Refusal> {
         let kind = match direction {
             Direction::Upload => device.memory.upload,
             Direction::Download => device.memory.download,
         };
-        Self::of(device, size, kind)
+        Self::of(device, size, kind, true)
     }
 
-    fn of(device: &Arc<Device>, size: u64, kind: MemoryType) -> Result<Self, DriverRefusal> {
-        let allocation = Allocation::new(device, size, STAGING_USAGE, kind, true)?;
-        let start = allocation.mapped().ok_or_else(|| DriverRefusal {
-            message: alloc::format!("{size} bytes of staging memory: not mapped"),
-            out_of_memory: false,
-        })?;
+    fn of(device: &Arc<Device>, size: u64, kind: MemoryType, is_on_the_way: bool) -> Result<Self, Refusal> {
+        let (types, external) = (Types::One(kind), External::None);
+        let request = Request { size, usage: STAGING_USAGE, types, maps: true, external, is_on_the_way };
+        let allocation = Allocation::new(device, &request)?;
+        let not_mapped = || Refusal::Unfit(format!("{size} bytes of staging memory: not mapped"));
+        let start = allocation.mapped().ok_or_else(not_mapped)?;
         Ok(Self { allocation, start })
     }
 
@@ -120,7 +123,7 @@ pub(crate) fn pin(device: &Arc<Device>, size: usize) -> Result<Box<dyn PinnedMem
             return Err(DriverRefusal { message, out_of_memory: true });
         }
     }
-    let block = StagingBlock::of(device, size as u64, device.memory.pinned)?;
+    let block = StagingBlock::of(device, size as u64, device.memory.pinned, false)?;
     device.pinned.add(block.start().as_ptr() as usize, size, block.buffer());
     Ok(Box::new(Pinned { block, size }))
 }

@@ -212,13 +212,13 @@ impl VulkanStream {
     /// What follows comes after an event of somebody else.
     ///
     /// # Errors
-    /// [`Error::ServiceMismatch`] unless it is a [`VulkanEvent`]; [`Error::Driver`] for one that another logical device handed out;
+    /// [`Error::ServiceMismatch`] unless it is a [`VulkanEvent`]; [`Error::Incompatible`] for one that another logical device handed out;
     /// [`Error::Busy`] for one of this device that is not with a queue yet, which this queue could never get to.
     pub(crate) fn import_event(&mut self, event: &Foreign) -> Result<()> {
         let known: &VulkanEvent = event.get()?;
         if !known.is_of(&self.device) {
-            let message = "the event is of another logical device, whose semaphores this one cannot wait for".into();
-            return Err(Error::Driver { call: "import_event".into(), code: 0, message });
+            let why = "it is of another logical device, whose semaphores this one cannot wait for".into();
+            return Err(Error::Incompatible { what: "imported event".into(), why });
         }
         if !known.is_on_its_way() {
             return Err(Error::Busy { what: "what makes the event happen waits itself".into() });

@@ -207,6 +207,14 @@ pub enum Error {
         /// The type there is.
         found: Text,
     },
+    /// Memory or an event of somebody else that this device cannot use: of another device, or of a kind it does not have.
+    #[error("{what} cannot be used by this device: {why}")]
+    Incompatible {
+        /// What was given.
+        what: Text,
+        /// Why it cannot be used, with both values.
+        why: String,
+    },
     /// Scoped settings closed in another order than they were opened.
     #[error("{what}: closed out of order, {open} still open inside")]
     ScopeOrder {
@@ -454,6 +462,7 @@ impl Error {
             | UnsupportedElem { .. }
             | Unsupported { .. }
             | ServiceMismatch { .. }
+            | Incompatible { .. }
             | ScopeOrder { .. }
             | LaunchModeConflict { .. }
             | UnknownBackend { .. }

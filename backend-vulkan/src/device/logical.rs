@@ -1,24 +1,28 @@
 //! The logical device that is driven: its functions, queues and memory types, shared by everything made from it.
 
 use super::adapter::Adapter;
+use crate::allocation::PAGE_USAGE;
 use crate::exit::Inside;
-use crate::failure::failed;
+use crate::failure::{Refusal, failed};
 use crate::instance::{Instance, unavailable};
 use crate::memory::{MemoryType, MemoryTypes};
 use crate::options::VulkanOptions;
 use crate::staging::{PinnedRanges, STAGING_USAGE};
-use crate::storage::PAGE_USAGE;
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use ash::{ext, khr, vk};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use trunnion_backend_core::driver::{DriverMemory, DriverRefusal};
+use trunnion_backend_core::driver::DriverMemory;
 use trunnion_kernel_wgsl::Capabilities;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::properties::DeviceProperties;
+
+/// Allocations that only transfers may make.
+const KEPT_FOR_TRANSFERS: u32 = 8;
 
 /// What is called of a device. The bindings put a function that ends the process in the place of one that is missing, so the table is
 /// looked through when the device is opened.
@@ -252,16 +256,15 @@ impl Device {
     /// it is touched.
     ///
     /// # Errors
-    /// [`DriverRefusal`] when pages then had more than the device's memory.
-    pub(crate) fn count_page(&self, size: u64) -> Result<(), DriverRefusal> {
+    /// [`Refusal`] when pages then had more than the device's memory.
+    pub(crate) fn count_page(&self, size: u64) -> Result<(), Refusal> {
         let limit = self.properties.limits.memory;
         let counted = |taken: u64| taken.checked_add(size).filter(|taken| *taken <= limit);
         match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counted) {
             Ok(_) => Ok(()),
             Err(taken) => {
                 let free = limit.saturating_sub(taken);
-                let message = format!("{size} bytes requested, {free} of {limit} are free");
-                Err(DriverRefusal { message, out_of_memory: true })
+                Err(Refusal::Full(format!("{size} bytes requested, {free} of {limit} are free")))
             }
         }
     }
@@ -271,18 +274,21 @@ impl Device {
         self.taken.fetch_sub(size, Ordering::Relaxed);
     }
 
-    /// Counts an allocation that is about to be made.
+    /// Counts an allocation that is about to be made. All but those that bytes go through on their way leave some to these: what is on
+    /// the device can then be read, however many allocations it has.
     ///
     /// # Errors
-    /// [`DriverRefusal`] when the device has as many as it can.
-    pub(crate) fn count_allocation(&self, size: u64) -> Result<(), DriverRefusal> {
-        let most = self.limits.max_memory_allocation_count;
+    /// [`Refusal`] when the device has as many as it can.
+    pub(crate) fn count_allocation(&self, size: u64, is_on_the_way: bool) -> Result<(), Refusal> {
+        let all = self.limits.max_memory_allocation_count;
+        let kept = if is_on_the_way { 0 } else { KEPT_FOR_TRANSFERS.min(all / 4) };
+        let most = all - kept;
         let counted = |count: u32| count.checked_add(1).filter(|count| *count <= most);
         match self.allocations.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counted) {
             Ok(_) => Ok(()),
             Err(count) => {
-                let message = format!("{size} bytes: the device has {count} allocations of at most {most}");
-                Err(DriverRefusal { message, out_of_memory: true })
+                let kept = if kept > 0 { format!(", of which {kept} are kept for transfers") } else { String::new() };
+                Err(Refusal::Full(format!("{size} bytes: the device has {count} allocations of at most {all}{kept}")))
             }
         }
     }

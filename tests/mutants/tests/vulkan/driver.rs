@@ -7,7 +7,7 @@ use crate::mutants::Fault;
 use std::any::Any;
 use std::sync::Arc;
 use trunnion_backend_core::driver::{
-    CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
+    CompileJob, Compiled, Driver, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
 };
 use trunnion_backend_vulkan::{VulkanCode, VulkanDriver, VulkanPage, VulkanStream};
 use trunnion_runtime_core::access::Access;
@@ -157,10 +157,6 @@ unsafe impl Driver for FaultyDriver {
     unsafe fn launch(&mut self, stream: &mut FaultyStream, seq: u64, launch: DriverLaunch<'_, Self>) -> Result<()> {
         self.before(stream);
         let DriverLaunch { code, kernel, grid, buffers, parameters, bounds } = launch;
-        let grid = match grid {
-            DriverGrid::Static(counts) => DriverGrid::Static(counts),
-            DriverGrid::Dynamic(place) => DriverGrid::Dynamic(place),
-        };
         let launch = DriverLaunch { code, kernel, grid, buffers, parameters, bounds };
         // SAFETY: the caller's promise, handed on.
         unsafe { self.inside.launch(&mut stream.inside, seq, launch) }
