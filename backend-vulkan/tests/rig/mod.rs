@@ -75,21 +75,12 @@ pub fn each_with(options: &VulkanOptions, test: impl Fn(&mut Rig)) {
         eprintln!("skipped: {why}");
         Vec::new()
     });
-    check_required(&devices.iter().map(|info| info.adapter.to_lowercase()).collect::<Vec<_>>());
+    trunnion_vulkan_shim::require(&devices.iter().map(|info| &info.adapter).collect::<Vec<_>>());
     for (info, index) in devices.iter().zip(0..) {
         eprintln!("on {} with {options}", info.adapter);
         test(&mut Rig::new(backend.driver(index, &options).unwrap()));
     }
     assert_eq!(validation_messages(), [""; 0]);
-}
-
-/// Fails for a device that `TRUNNION_REQUIRE` asks for, as `vulkan` or `vulkan:llvmpipe`, and that is not among these.
-fn check_required(adapters: &[String]) {
-    for asked in std::env::var("TRUNNION_REQUIRE").unwrap_or_default().split(',').map(str::trim) {
-        let (backend, name) = asked.split_once(':').unwrap_or((asked, ""));
-        let there = adapters.iter().any(|adapter| adapter.contains(name));
-        assert!(backend != "vulkan" || there, "{asked} is asked for, and there are {adapters:?}");
-    }
 }
 
 /// Part of a page.
