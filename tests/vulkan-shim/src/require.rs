@@ -1,6 +1,7 @@
 //! What a run demands to be there, so that tests without a device do not pass by doing nothing.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// Names the devices that must be there: backends, each perhaps with a part of an adapter's name, such as `vulkan:llvmpipe`.
 const REQUIRE: &str = "TRUNNION_REQUIRE";
@@ -16,7 +17,7 @@ pub fn is_required() -> bool {
 /// Then, with both.
 #[track_caller]
 pub fn require<A: AsRef<str>>(adapters: &[A]) {
-    let adapters: alloc::vec::Vec<&str> = adapters.iter().map(A::as_ref).collect();
+    let adapters: Vec<&str> = adapters.iter().map(A::as_ref).collect();
     for name in asked() {
         let there = adapters.iter().any(|adapter| adapter.to_lowercase().contains(&name));
         assert!(there, "{REQUIRE} demands vulkan:{name}, and there are {adapters:?}");
@@ -26,7 +27,7 @@ pub fn require<A: AsRef<str>>(adapters: &[A]) {
 /// For each Vulkan device that is demanded the part of its adapter's name, in lower case.
 fn asked() -> impl Iterator<Item = String> {
     let text = std::env::var(REQUIRE).unwrap_or_default();
-    let names: alloc::vec::Vec<String> = text.split(',').filter_map(|asked| part(asked.trim())).collect();
+    let names: Vec<String> = text.split(',').filter_map(|asked| part(asked.trim())).collect();
     names.into_iter()
 }
 
