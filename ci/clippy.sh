@@ -62,6 +62,8 @@ matrix=(
 
     '-p trunnion-mutants --all-targets'
 
+    '-p trunnion-driver-rig --all-targets'
+
     '-p trunnion-vulkan-shim --all-targets'
 
     '-p trunnion-cuda-double --all-targets'

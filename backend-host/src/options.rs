@@ -5,8 +5,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use core::time::Duration;
 use trunnion_runtime_core::error::Result;
-use trunnion_runtime_core::options::{refusal, write_changed};
-use trunnion_runtime_core::text::{at_least_one, axes, size};
+use trunnion_runtime_core::options::{self, write_changed};
+use trunnion_runtime_core::text::{at_least_one, axes, size, time};
 
 /// How host devices behave. The default is a well-behaved device that uses the whole machine; the other settings make it hard to use,
 /// so that a test on this device meets what a program meets on others.
@@ -240,11 +240,8 @@ impl HostOptions {
     /// # Errors
     /// [`Error::UnknownOption`](trunnion_runtime_core::error::Error::UnknownOption) and
     /// [`Error::BadOption`](trunnion_runtime_core::error::Error::BadOption) name it and list what is valid.
-    pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
-        match self.assign(name.trim(), value.trim()) {
-            Some(()) => Ok(self),
-            None => Err(refusal(crate::NAME, &NAMES, name, value)),
-        }
+    pub fn set(self, name: &str, value: &str) -> Result<Self> {
+        options::set(self, crate::NAME, &NAMES, (name, value), Self::assign)
     }
 
     /// Sets options from text, as they stand in a configuration.
@@ -252,12 +249,12 @@ impl HostOptions {
     /// # Errors
     /// As for [`set`](Self::set), for the first one that is wrong.
     pub fn apply(self, options: &BTreeMap<String, String>) -> Result<Self> {
-        options.iter().try_fold(self, |known, (name, value)| known.set(name, value))
+        options::apply(self, options, Self::set)
     }
 
     fn assign(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
-            "delay" => self.delay = duration(value)?,
+            "delay" => self.delay = time(value).filter(|time| u64::try_from(time.as_micros()).is_ok())?,
             "devices" => self.devices = at_least_one(value)?,
             "fail_compile" => self.fail_compile = (!value.is_empty()).then(|| Some(value.to_string()))?,
             "lose_after" => self.lose_after = Some(value.parse().ok()?),
@@ -318,12 +315,6 @@ impl core::fmt::Display for HostOptions {
         let default = Self::default();
         write_changed(f, &NAMES, |name| self.text(name), |name| default.text(name))
     }
-}
-
-fn duration(value: &str) -> Option<Duration> {
-    let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
-    let (number, microseconds) = units.iter().find_map(|(unit, size)| Some((value.strip_suffix(unit)?, *size)))?;
-    number.trim().parse::<u64>().ok()?.checked_mul(microseconds).map(Duration::from_micros)
 }
 
 /// A time as it is read: a whole number of the largest unit that leaves no rest.

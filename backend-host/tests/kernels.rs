@@ -4,7 +4,7 @@
 
 mod rig;
 
-use rig::{Rig, all, fault_of, part};
+use rig::{Functions, all, fault_of, host, part};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use trunnion_backend_core::driver::{Driver, DriverGrid};
@@ -16,7 +16,7 @@ use trunnion_runtime_core::server::Bounds;
 
 #[test]
 fn each_workgroup_has_its_own_part_cut_at_the_end_and_empty_behind_it() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[0; 32]);
     let kernel = rig.kernel("mark", Interface::new().partition(16), |group| {
         let id = group.id()[0];
@@ -34,7 +34,7 @@ fn each_workgroup_has_its_own_part_cut_at_the_end_and_empty_behind_it() {
 
 #[test]
 fn a_part_of_no_bytes_and_a_buffer_of_none_are_empty() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[7; 16]);
     let kernel =
         rig.kernel("none", Interface::new().partition(0).partition(64).read().atomic().claim(Access::Write), |group| {
@@ -52,7 +52,7 @@ fn a_part_of_no_bytes_and_a_buffer_of_none_are_empty() {
 
 #[test]
 fn a_part_is_given_once() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[0; 16]);
     let kernel = rig.kernel("twice", Interface::new().partition(16), |group| {
         group.part::<u32>(0)?;
@@ -65,7 +65,7 @@ fn a_part_is_given_once() {
 #[test]
 fn every_workgroup_of_a_grid_runs_once_with_its_place_in_it() {
     for threads in [0, 1] {
-        let mut rig = Rig::new(HostOptions::default().threads(threads));
+        let mut rig = host(HostOptions::default().threads(threads));
         let grid = [7, 5, 30];
         let page = rig.driver.allocate(7 * 5 * 30 * 4 + 56).unwrap();
         let kernel = rig.kernel("ids", Interface::new().atomic().parameters(4), move |group| {
@@ -91,7 +91,7 @@ fn every_workgroup_of_a_grid_runs_once_with_its_place_in_it() {
 
 #[test]
 fn of_two_workgroups_that_claim_one_range_the_second_fails_the_launch() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[0; 16]);
     let won = Arc::new(AtomicUsize::new(0));
     let wins = won.clone();
@@ -109,7 +109,7 @@ fn of_two_workgroups_that_claim_one_range_the_second_fails_the_launch() {
 
 #[test]
 fn claims_that_do_not_overlap_are_all_given_in_any_order() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.driver.allocate(4096 * 4).unwrap();
     let kernel = rig.kernel("scatter", Interface::new().claim(Access::Overwrite), |group| {
         // 509 is prime, so that this is every number once.
@@ -124,7 +124,7 @@ fn claims_that_do_not_overlap_are_all_given_in_any_order() {
 
 #[test]
 fn a_claim_outside_the_buffer_names_the_buffer_and_its_size() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[0; 16]);
     let kernel =
         rig.kernel("outside", Interface::new().claim(Access::Write), |group| group.claim::<u32>(0, 3..6).map(|_| ()));
@@ -134,7 +134,7 @@ fn a_claim_outside_the_buffer_names_the_buffer_and_its_size() {
 
 #[test]
 fn shared_memory_is_each_workgroups_own_zeroed_and_given_once() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.driver.allocate(2048).unwrap();
     let kernel = rig.kernel("shared", Interface::new().partition(4).shared(40), |group| {
         let shared = group.shared::<u64>()?;
@@ -153,7 +153,7 @@ fn shared_memory_is_each_workgroups_own_zeroed_and_given_once() {
 
 #[test]
 fn a_histogram_of_atomic_elements_counts_everything() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let values: Vec<u32> = (0..64_000).map(|i| (i * 7919) % 16).collect();
     let (input, bins) = (rig.page_of(&values), rig.page_of(&[0; 16]));
     let kernel = rig.kernel("histogram", Interface::new().read().atomic(), |group| {
@@ -170,7 +170,7 @@ fn a_histogram_of_atomic_elements_counts_everything() {
 
 #[test]
 fn atomic_elements_need_aligned_whole_words() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[0; 16]);
     let kernel = rig.kernel("odd", Interface::new().atomic(), |group| group.atomic(0).map(|_| ()));
     for (offset, size) in [(0, 6), (2, 8)] {
@@ -184,7 +184,7 @@ fn atomic_elements_need_aligned_whole_words() {
 
 #[test]
 fn a_buffer_is_used_only_as_declared() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[0; 16]);
     let interface = Interface::new().read().partition(4).claim(Access::Write).atomic();
     let places = [part(&page, 0, 16), part(&page, 16, 16), part(&page, 32, 16), part(&page, 48, 16)];
@@ -213,7 +213,7 @@ fn a_buffer_is_used_only_as_declared() {
 
 #[test]
 fn overlapping_buffers_must_both_be_atomic_or_both_only_read() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[0; 16]);
     let overlapping = [part(&page, 0, 32), part(&page, 28, 32)];
     let beside = [part(&page, 0, 32), part(&page, 32, 32)];
@@ -242,10 +242,11 @@ fn overlapping_buffers_must_both_be_atomic_or_both_only_read() {
 
 #[test]
 fn a_kernel_that_could_store_to_what_it_says_it_only_reads_does_not_compile() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let interface = Interface::new().buffer(Access::Read, HostUse::Atomic);
     // Built by hand where `prepare` refuses it already.
-    let kernel = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rig.prepare("sly", interface, |_| Ok(()))));
+    let kernel =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rig.prepare_function("sly", interface, |_| Ok(()))));
     if let Ok(kernel) = kernel {
         let error = rig.driver.compile(&kernel, Bounds::Unchecked, None).unwrap_err();
         assert!(
@@ -257,7 +258,7 @@ fn a_kernel_that_could_store_to_what_it_says_it_only_reads_does_not_compile() {
 
 #[test]
 fn a_fault_stops_the_launch_and_names_the_workgroup_and_the_next_operation_runs() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[0; 16]);
     let ran = Arc::new(AtomicU32::new(0));
     let count = ran.clone();
@@ -287,7 +288,7 @@ fn a_fault_stops_the_launch_and_names_the_workgroup_and_the_next_operation_runs(
 #[test]
 #[cfg(feature = "std")]
 fn a_panic_in_a_kernel_is_a_failure_of_its_launch_and_of_nothing_else() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[1; 16]);
     let kernel = rig.kernel("panics", Interface::new().partition(4).shared(64), |group| {
         let shared = group.shared::<u32>()?;
@@ -310,7 +311,7 @@ fn a_panic_in_a_kernel_is_a_failure_of_its_launch_and_of_nothing_else() {
 
 #[test]
 fn a_dynamic_grid_is_read_when_the_launch_runs() {
-    let mut rig = Rig::new(HostOptions::default().max_grid([10, 8, 6]));
+    let mut rig = host(HostOptions::default().max_grid([10, 8, 6]));
     let (counts, bins) = (rig.page_of(&[0; 16]), rig.page_of(&[0; 16]));
     let kernel = rig.kernel("count", Interface::new().atomic(), |group| {
         group.atomic(0)?[0].fetch_add(1, Ordering::Relaxed);
@@ -335,7 +336,7 @@ fn a_dynamic_grid_is_read_when_the_launch_runs() {
 
 #[test]
 fn a_launch_that_turns_out_dearer_or_cheaper_than_the_last_is_still_whole() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.driver.allocate(4096).unwrap();
     let kernel = rig.kernel("varies", Interface::new().partition(4).parameters(4), |group| {
         let work = group.parameters::<u32>()?;

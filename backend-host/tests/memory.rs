@@ -4,7 +4,7 @@
 
 mod rig;
 
-use rig::{Rig, all, part};
+use rig::{Rig, all, host, part};
 use trunnion_backend_core::driver::{Driver, Place};
 use trunnion_backend_host::{HostOptions, HostPage, HostResource, HostStream};
 use trunnion_runtime_core::access::Access;
@@ -19,7 +19,7 @@ fn numbers(count: usize) -> Vec<u8> {
 
 /// Both ways a device can have its memory.
 fn rigs() -> [Rig; 2] {
-    [false, true].map(|separate| Rig::new(HostOptions::default().separate_memory(separate)))
+    [false, true].map(|separate| host(HostOptions::default().separate_memory(separate)))
 }
 
 fn copy(
@@ -86,7 +86,7 @@ fn rows_are_written_copied_and_read_with_their_gaps_left_alone() {
 #[test]
 fn large_copies_and_fills_are_whole_on_however_many_threads() {
     for threads in [0, 1, 2] {
-        let mut rig = Rig::new(HostOptions::default().threads(threads));
+        let mut rig = host(HostOptions::default().threads(threads));
         let size = (5 << 20) + 64;
         let (a, b) = (rig.driver.allocate(size).unwrap(), rig.driver.allocate(size).unwrap());
         let bytes = numbers(size as usize - 3);
@@ -105,7 +105,7 @@ fn large_copies_and_fills_are_whole_on_however_many_threads() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_nothing_is_encoded() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[3; 16]);
     let mut stream = rig.driver.open_stream().unwrap();
     let rows = Rows::single(8);
@@ -130,7 +130,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_encoded() {
 
 #[test]
 fn a_grant_reaches_the_bytes_in_place() {
-    let mut rig = Rig::new(HostOptions::default());
+    let mut rig = host(HostOptions::default());
     let page = rig.page_of(&[5; 16]);
     // SAFETY: the page outlives the grant, and nothing runs.
     let grant = unsafe { rig.driver.grant(part(&page, 16, 16), Access::ReadWrite) };

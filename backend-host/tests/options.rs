@@ -4,7 +4,7 @@
 
 mod rig;
 
-use rig::{PATIENCE, Rig, all, part};
+use rig::{Functions, PATIENCE, all, host, part};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
@@ -87,7 +87,7 @@ fn limits_and_features_are_as_told() {
 
 #[test]
 fn memory_runs_out_where_the_options_say_and_comes_back() {
-    let mut rig = Rig::new(HostOptions::default().memory(1024).max_allocation(512));
+    let mut rig = host(HostOptions::default().memory(1024).max_allocation(512));
     let refusal = rig.driver.allocate(576).unwrap_err();
     assert!(
         !refusal.out_of_memory && refusal.message.contains("576") && refusal.message.contains("512"),
@@ -107,14 +107,14 @@ fn memory_runs_out_where_the_options_say_and_comes_back() {
 
 #[test]
 fn one_allocation_is_refused_and_no_other() {
-    let mut rig = Rig::new(HostOptions::default().refuse_allocation(3));
+    let mut rig = host(HostOptions::default().refuse_allocation(3));
     let got: Vec<bool> = (0..6).map(|_| rig.driver.allocate(64).is_ok()).collect();
     assert_eq!(got, [true, true, false, true, true, true]);
 }
 
 #[test]
 fn pages_are_of_one_kind_after_the_other() {
-    let mut rig = Rig::new(HostOptions::default().memory_types(2));
+    let mut rig = host(HostOptions::default().memory_types(2));
     for round in 0..4 {
         let page = rig.driver.allocate(128).unwrap();
         let expected = if round % 2 == 0 { 0 } else { 0xA5 };
@@ -128,7 +128,7 @@ fn pages_are_of_one_kind_after_the_other() {
 
 #[test]
 fn separate_memory_has_no_host_view() {
-    let mut rig = Rig::new(HostOptions::default().separate_memory(true));
+    let mut rig = host(HostOptions::default().separate_memory(true));
     let page = rig.page_of(&[1; 16]);
     // SAFETY: the page outlives the grant.
     assert!(unsafe { rig.driver.grant(all(&page), Access::Read) }.host.is_none());
@@ -136,7 +136,7 @@ fn separate_memory_has_no_host_view() {
 
 #[test]
 fn one_thread_runs_the_workgroups_in_order() {
-    let mut rig = Rig::new(HostOptions::default().threads(1));
+    let mut rig = host(HostOptions::default().threads(1));
     let page = rig.driver.allocate(4096).unwrap();
     let kernel = rig.kernel("order", Interface::new().atomic(), |group| {
         let cells = group.atomic(0)?;
@@ -158,9 +158,9 @@ fn one_thread_runs_the_workgroups_in_order() {
 
 #[test]
 fn a_kernel_that_shall_not_compile_does_not() {
-    let mut rig = Rig::new(HostOptions::default().fail_compile("broken"));
+    let mut rig = host(HostOptions::default().fail_compile("broken"));
     rig.kernel("fine", Interface::new(), |_| Ok(()));
-    let broken = rig.prepare("broken", Interface::new(), |_| Ok(()));
+    let broken = rig.prepare_function("broken", Interface::new(), |_| Ok(()));
     let error = rig.driver.compile(&broken, Bounds::Checked, None).unwrap_err();
     assert!(matches!(&error, Error::Compile { kernel, line: Some(1), .. } if kernel == "broken"), "{error}");
 }
@@ -168,7 +168,7 @@ fn a_kernel_that_shall_not_compile_does_not() {
 #[test]
 fn a_completion_is_reported_only_after_the_delay_and_with_what_was_read() {
     let delay = Duration::from_millis(30);
-    let mut rig = Rig::new(HostOptions::default().delay(delay));
+    let mut rig = host(HostOptions::default().delay(delay));
     let page = rig.driver.allocate(64).unwrap();
     let mut stream = rig.driver.open_stream().unwrap();
     let start = Instant::now();
@@ -200,7 +200,7 @@ fn a_completion_is_reported_only_after_the_delay_and_with_what_was_read() {
 #[test]
 #[cfg(feature = "std")]
 fn completions_of_different_streams_are_reported_in_another_order_and_within_one_in_order() {
-    let mut rig = Rig::new(HostOptions::default().reorder(5).delay(Duration::from_millis(2)));
+    let mut rig = host(HostOptions::default().reorder(5).delay(Duration::from_millis(2)));
     let page = rig.driver.allocate(64).unwrap();
     let mut streams: Vec<_> = (0..8).map(|_| rig.driver.open_stream().unwrap()).collect();
     for seq in 1..=4 {
@@ -236,7 +236,7 @@ fn nothing_runs_on_for_reports_that_are_due_when_the_device_is_gone() {
             .is_ok_and(|name| name.trim_end() == "trunnion-host-l")
     };
     let any_left = || std::fs::read_dir("/proc/self/task").unwrap().any(is_late);
-    let mut rig = Rig::new(HostOptions::default().delay(Duration::from_secs(3600)));
+    let mut rig = host(HostOptions::default().delay(Duration::from_secs(3600)));
     let page = rig.driver.allocate(64).unwrap();
     let mut stream = rig.driver.open_stream().unwrap();
     rig.write(&mut stream, 1, &[1; 8], all(&page));
@@ -256,10 +256,10 @@ fn nothing_runs_on_for_reports_that_are_due_when_the_device_is_gone() {
 
 #[test]
 fn a_lost_device_answers_every_call_with_the_same_cause_and_can_be_dropped() {
-    let mut rig = Rig::new(HostOptions::default().lose_after(2));
+    let mut rig = host(HostOptions::default().lose_after(2));
     let page = rig.driver.allocate(64).unwrap();
     let kernel = rig.kernel("never", Interface::new(), |_| Ok(()));
-    let prepared = rig.prepare("later", Interface::new(), |_| Ok(()));
+    let prepared = rig.prepare_function("later", Interface::new(), |_| Ok(()));
     let mut stream = rig.driver.open_stream().unwrap();
     for seq in 1..=2 {
         rig.write(&mut stream, seq, &[1; 8], all(&page));

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use trunnion_runtime_core::error::Result;
-use trunnion_runtime_core::options::{refusal, write_changed};
+use trunnion_runtime_core::options::{self, write_changed};
 use trunnion_runtime_core::text::{at_least_one, axes, size};
 
 /// How Vulkan devices are used. The default is everything a device offers; the other settings turn parts of it off, or take less of it,
@@ -196,11 +196,8 @@ impl VulkanOptions {
     /// # Errors
     /// [`Error::UnknownOption`](trunnion_runtime_core::error::Error::UnknownOption) and
     /// [`Error::BadOption`](trunnion_runtime_core::error::Error::BadOption) name it and list what is valid.
-    pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
-        match self.assign(name.trim(), value.trim()) {
-            Some(()) => Ok(self),
-            None => Err(refusal(crate::NAME, &NAMES, name, value)),
-        }
+    pub fn set(self, name: &str, value: &str) -> Result<Self> {
+        options::set(self, crate::NAME, &NAMES, (name, value), Self::assign)
     }
 
     /// Sets options from text, as they stand in a configuration.
@@ -208,7 +205,7 @@ impl VulkanOptions {
     /// # Errors
     /// As for [`set`](Self::set), for the first one that is wrong.
     pub fn apply(self, options: &BTreeMap<String, String>) -> Result<Self> {
-        options.iter().try_fold(self, |known, (name, value)| known.set(name, value))
+        options::apply(self, options, Self::set)
     }
 
     fn assign(&mut self, name: &str, value: &str) -> Option<()> {

@@ -10,18 +10,13 @@ use trunnion_runtime_core::error::{Error, SourceForm};
 use trunnion_runtime_core::id::DeviceId;
 use trunnion_runtime_core::properties::{BoundsAbility, DeviceInfo, DeviceProperties};
 
-/// The devices there are. Where `TRUNNION_REQUIRE` names this backend, perhaps with an adapter's name as in `vulkan:llvmpipe`, they must
-/// be there.
+/// The devices there are, among them those that must be.
 fn devices(backend: &VulkanBackend) -> Vec<DeviceInfo> {
     let infos = backend.enumerate().unwrap_or_else(|why| {
         eprintln!("skipped: {why}");
         Vec::new()
     });
-    for asked in std::env::var("TRUNNION_REQUIRE").unwrap_or_default().split(',').map(str::trim) {
-        let (name, adapter) = asked.split_once(':').unwrap_or((asked, ""));
-        let there = infos.iter().any(|info| info.adapter.to_lowercase().contains(adapter));
-        assert!(name != "vulkan" || there, "{asked} is asked for, and there are {infos:?}");
-    }
+    trunnion_vulkan_shim::require(&infos.iter().map(|info| &info.adapter).collect::<Vec<_>>());
     infos
 }
 

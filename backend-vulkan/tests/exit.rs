@@ -19,7 +19,7 @@ use trunnion_runtime_core::kernel::SourceKernel;
 use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::server::Pattern;
 use trunnion_runtime_core::service::Settings;
-use trunnion_vulkan_shim::{Plan, Shim};
+use trunnion_vulkan_shim::{Plan, Shim, require};
 
 /// The device that a child process is for.
 const INDEX: &str = "DEVICE_OF_THE_CHILD";
@@ -36,7 +36,9 @@ unsafe extern "C" {
 
 /// Runs a hidden test of this file in a process of its own for each device, which must end with 0 in time.
 fn each(hidden: &str) {
-    let count = VulkanBackend::new(VulkanOptions::default()).enumerate().map_or(0, |found| found.len());
+    let found = VulkanBackend::new(VulkanOptions::default()).enumerate().unwrap_or_default();
+    require(&found.iter().map(|info| &info.adapter).collect::<Vec<_>>());
+    let count = found.len();
     for index in 0..count {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", hidden, "--ignored", "--nocapture"])

@@ -56,6 +56,7 @@ fn each(test: impl Fn(&Adapter<'_>)) {
         eprintln!("skipped: {why}");
         Vec::new()
     });
+    trunnion_vulkan_shim::require(&devices.iter().map(|info| &info.adapter).collect::<Vec<_>>());
     for (info, index) in devices.iter().zip(0..) {
         eprintln!("on {}", info.adapter);
         test(&Adapter { backend: &backend, index, has_validation });

@@ -14,6 +14,7 @@ use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::id::DeviceId;
 use trunnion_runtime_core::kernel::SourceKernel;
 use trunnion_runtime_core::service::Settings;
+use trunnion_vulkan_shim::require;
 
 /// Which kernel and which device a child process is for.
 const CASE: &str = "HOSTILE_KERNEL";
@@ -195,7 +196,9 @@ fn failure(case: &str) -> Option<String> {
 
 #[test]
 fn no_kernel_of_safe_code_ends_the_process_or_keeps_it() {
-    let count = VulkanBackend::new(VulkanOptions::default()).enumerate().map_or(0, |found| found.len());
+    let found = VulkanBackend::new(VulkanOptions::default()).enumerate().unwrap_or_default();
+    require(&found.iter().map(|info| &info.adapter).collect::<Vec<_>>());
+    let count = found.len();
     let cases = KERNELS.iter().flat_map(|(name, ..)| (0..count).map(move |index| format!("{name}@{index}")));
     let failures: Vec<_> = cases.filter_map(|case| failure(&case)).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -47,7 +47,7 @@ fn a_kernel_runs_over_the_part_of_a_page_it_is_given() {
     each(|rig| {
         let kernel = rig.wgsl("add", ADD);
         let page = rig.page_of(&[7; 512]);
-        rig.run(&kernel, [4, 1, 1], &[part(&page, 256, 400)], &[]);
+        rig.run(&kernel, [4, 1, 1], &[part(&page, 256, 400)]).unwrap();
         let expected: Vec<u32> = (0..512).map(|i| if (64..164).contains(&i) { 8 } else { 7 }).collect();
         assert_eq!(rig.read_u32(part(&page, 0, 2048)), expected);
     });
@@ -78,9 +78,9 @@ fn buffers_of_no_bytes_or_of_too_few_have_no_elements() {
     each(|rig| {
         let kernel = rig.wgsl("lengths", LENGTHS);
         let (out, page) = (rig.page_of(&[99; 4]), rig.page_of(&[1; 64]));
-        rig.run(&kernel, [2, 3, 1], &[all(&out), part(&page, 0, 0), part(&page, 0, 0)], &[]);
+        rig.run(&kernel, [2, 3, 1], &[all(&out), part(&page, 0, 0), part(&page, 0, 0)]).unwrap();
         assert_eq!(rig.read_u32(part(&out, 0, 12)), [0, 0, 6]);
-        rig.run(&kernel, [1, 1, 1], &[all(&out), part(&page, 0, 20), part(&page, 0, 12)], &[]);
+        rig.run(&kernel, [1, 1, 1], &[all(&out), part(&page, 0, 20), part(&page, 0, 12)]).unwrap();
         assert_eq!(rig.read_u32(part(&out, 0, 12)), [5, 0, 1]);
         // What lies out of bounds is not touched.
         assert_eq!(rig.read_u32(part(&page, 0, 256)), [1; 64]);
@@ -186,7 +186,7 @@ fn kernels_compile_together_and_answer_in_order() {
         let page = rig.page_of(&[0; 64]);
         for ((compiled, kernel), i) in rig.driver.compile_together(&jobs).into_iter().zip(&kernels).zip(1..) {
             let compiled = rig::Compiled { kernel: kernel.clone(), code: compiled.unwrap().code };
-            rig.run(&compiled, [1, 1, 1], &[part(&page, 0, 256)], &[]);
+            rig.run(&compiled, [1, 1, 1], &[part(&page, 0, 256)]).unwrap();
             assert_eq!(rig.read_u32(part(&page, 0, 4)), [(1..=i).sum::<u32>()]);
         }
     });
@@ -201,7 +201,7 @@ fn stored_code_is_used_where_it_is_this_drivers_and_replaced_where_it_is_not() {
         let again = rig.driver.compile(&kernel, Bounds::Checked, Some(&bytes)).unwrap();
         assert!(matches!(again.stored, StoredCode::Used), "{:?}", again.stored);
         let page = rig.page_of(&[5; 64]);
-        rig.run(&rig::Compiled { kernel: kernel.clone(), code: again.code }, [1, 1, 1], &[all(&page)], &[]);
+        rig.run(&rig::Compiled { kernel: kernel.clone(), code: again.code }, [1, 1, 1], &[all(&page)]).unwrap();
         assert_eq!(rig.read_u32(part(&page, 0, 4)), [6]);
 
         // Cut off, empty, of another layout, vendor, device and driver.
@@ -292,7 +292,7 @@ fn spirv_runs_with_the_values_its_constants_are_given() {
         let page = rig.page_of(&[0; 4]);
         for (kernel, expected) in [(kernel(), 7), (kernel().constant("3", 4_000_000_000.0), 4_000_000_000)] {
             let compiled = rig.compile(kernel).unwrap();
-            rig.run(&compiled, [1, 1, 1], &[all(&page)], &[]);
+            rig.run(&compiled, [1, 1, 1], &[all(&page)]).unwrap();
             assert_eq!(rig.read_u32(part(&page, 0, 4)), [expected]);
         }
         for (kernel, why) in [
@@ -322,7 +322,7 @@ fn own(seed: u32) -> u32 {
     each_with(&VulkanOptions::default(), |rig: &mut Rig| {
         let kernel = rig.wgsl("k", text);
         let page = rig.page_of(&(0..64).collect::<Vec<_>>());
-        rig.run(&kernel, [1, 1, 1], &[part(&page, 0, 256)], &[]);
+        rig.run(&kernel, [1, 1, 1], &[part(&page, 0, 256)]).unwrap();
         let squares: Vec<u32> = (0..64).map(|i| i * i).collect();
         assert_eq!(rig.read_u32(part(&page, 0, 256)), squares);
     });

@@ -7,16 +7,15 @@ use trunnion_backend_vulkan::{VulkanBackend, VulkanOptions};
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::properties::DeviceProperties;
-use trunnion_vulkan_shim::{Plan, Shim};
+use trunnion_vulkan_shim::{Plan, Shim, is_required};
 
 /// A shim that follows a plan. Where there is no Vulkan there is none, and nothing to test.
 fn shim(plan: Plan) -> Option<Shim> {
-    let required = std::env::var("TRUNNION_REQUIRE").unwrap_or_default();
     match Shim::new(plan) {
-        Ok(shim) if required.contains("vulkan") || VulkanBackend::default().enumerate().is_ok() => Some(shim),
+        Ok(shim) if is_required() || VulkanBackend::default().enumerate().is_ok() => Some(shim),
         other => {
             println!("skipped: no Vulkan");
-            assert!(!required.contains("vulkan"), "{other:?}");
+            assert!(!is_required(), "{other:?}");
             None
         }
     }

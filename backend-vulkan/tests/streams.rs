@@ -8,10 +8,10 @@ use rig::{PATIENCE, Rig, all, each, each_with, part};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
-use trunnion_backend_vulkan::VulkanOptions;
+use trunnion_backend_vulkan::{VulkanDriver, VulkanOptions};
+use trunnion_driver_rig::streams::{self, Steps};
 use trunnion_runtime_core::bytes::HostBuffer;
 use trunnion_runtime_core::layout::Rows;
-use trunnion_runtime_core::platform::Deadline;
 
 /// Some thousand steps, so that what does not wait comes too early.
 const ADD: &str = "
@@ -27,51 +27,27 @@ const TWICE: &str = "
 @group(0) @binding(0) var<storage, read_write> x: array<u32>;
 @compute @workgroup_size(1) fn twice() { x[0] *= 2u; }";
 
-#[test]
-fn a_stream_sees_what_it_waited_for() {
+/// Each device, and the kernels of the tests that every driver passes.
+fn with_steps(test: fn(&mut Rig, &Steps<VulkanDriver>)) {
     each(|rig| {
-        let (add, twice) = (rig.wgsl("add", ADD), rig.wgsl("twice", TWICE));
-        let page = rig.page_of(&[0; 4]);
-        let mut streams = [rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap()];
-        for round in 1..=10 {
-            let [a, b] = &mut streams;
-            if round > 1 {
-                rig.driver.wait(a, b, round - 1);
-            }
-            rig.launch(a, round, &add, [1, 1, 1], &[all(&page)]).unwrap();
-            rig.driver.submit(a, round).unwrap();
-            rig.driver.wait(b, a, round);
-            rig.launch(b, round, &twice, [1, 1, 1], &[all(&page)]).unwrap();
-            rig.driver.submit(b, round).unwrap();
-        }
-        assert!(rig.finish(&mut streams[1], 10).failed.is_empty());
-        let expected = (0..10).fold(0, |value, _| 2 * (value + 1));
-        assert_eq!(rig.read_u32(part(&page, 0, 4)), [expected]);
-        streams.into_iter().for_each(|stream| rig.driver.close_stream(stream));
+        let steps = Steps { add: rig.wgsl("add", ADD), twice: rig.wgsl("twice", TWICE) };
+        test(rig, &steps);
     });
 }
 
 #[test]
+fn a_stream_sees_what_it_waited_for() {
+    with_steps(streams::a_stream_sees_what_it_waited_for);
+}
+
+#[test]
 fn a_batch_of_nothing_finishes_when_what_it_came_after_does() {
-    each_with(&VulkanOptions::default(), |rig| {
-        let add = rig.wgsl("add", ADD);
-        let page = rig.page_of(&[0; 4]);
-        let mut streams = [rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap()];
-        let [a, b] = &mut streams;
-        rig.launch(a, 1, &add, [1, 1, 1], &[all(&page)]).unwrap();
-        rig.driver.submit(a, 1).unwrap();
-        rig.driver.wait(b, a, 1);
-        rig.driver.submit(b, 7).unwrap();
-        rig.driver.submit(b, 9).unwrap();
-        rig.finish(b, 9);
-        rig.finish(a, 1);
-        // What was reported needs no waiting for.
-        rig.driver.wait(b, a, 1);
-        rig.driver.submit(b, 12).unwrap();
-        rig.finish(b, 12);
-        assert_eq!(rig.read_u32(part(&page, 0, 4)), [1]);
-        streams.into_iter().for_each(|stream| rig.driver.close_stream(stream));
-    });
+    with_steps(streams::a_batch_of_nothing_finishes_when_what_it_came_after_does);
+}
+
+#[test]
+fn completion_is_in_order_and_draining_waits_for_all_of_it() {
+    with_steps(streams::completion_is_in_order_and_draining_waits_for_all_of_it);
 }
 
 #[test]
@@ -153,28 +129,6 @@ fn the_thread_of_an_idle_device_does_not_wake() {
             switches().saturating_sub(before)
         });
         assert!(fewest.take_while(|count| *count > 0).count() < 20);
-    });
-}
-
-#[test]
-fn draining_waits_for_all_streams_and_no_longer_than_its_deadline() {
-    each(|rig| {
-        let add = rig.wgsl("add", ADD);
-        let page = rig.page_of(&[0; 64 * 64]);
-        let mut streams: Vec<_> = (0..4).map(|_| rig.driver.open_stream().unwrap()).collect();
-        for (i, stream) in (0..).zip(&mut streams) {
-            rig.launch(stream, 1, &add, [1, 1, 1], &[part(&page, 256 * i, 256)]).unwrap();
-            rig.driver.submit(stream, 1).unwrap();
-        }
-        assert!(rig.driver.drain(&Deadline::after(PATIENCE)));
-        for stream in &mut streams {
-            assert_eq!(rig.driver.poll(stream, &mut Outcome::default()), Ok(1));
-        }
-        assert!(rig.driver.drain(&Deadline::after(Duration::ZERO)));
-        let expected: Vec<u32> = vec![1; 4];
-        let found: Vec<u32> = (0..4).map(|i| rig.read_u32(part(&page, 256 * i, 4))[0]).collect();
-        assert_eq!(found, expected);
-        streams.into_iter().for_each(|stream| rig.driver.close_stream(stream));
     });
 }
 

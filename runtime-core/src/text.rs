@@ -1,8 +1,10 @@
-//! Words of text formats: text in quotation marks and numbers, as recordings and traces write them; sizes and counts, as options do.
+//! Words of text formats: text in quotation marks and numbers, as recordings and traces write them; sizes, times and counts, as options
+//! and configurations do.
 
 use alloc::string::String;
 use core::fmt::Write;
 use core::str::{Chars, FromStr};
+use core::time::Duration;
 
 /// The most bytes a quoted text has.
 pub const MAX_TEXT: usize = 4096;
@@ -82,12 +84,36 @@ pub fn at_least_one(word: &str) -> Option<u32> {
     word.parse().ok().filter(|count| *count > 0)
 }
 
-/// A size in bytes, which may end in `KiB`, `MiB` or `GiB`; `None` for what is none or too large.
+/// A size in bytes, which may end in `KiB`, `MiB`, `GiB` or `TiB`; `None` for what is none or too large.
 pub fn size(word: &str) -> Option<u64> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
-    let (number, shift) =
-        units.iter().find_map(|(unit, shift)| Some((word.strip_suffix(unit)?, *shift))).unwrap_or((word, 0));
-    number.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
+    let (number, unit) = measure(word)?;
+    let shift = match unit {
+        "" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+/// A time, which ends in `us`, `ms` or `s`; `None` for what is none.
+pub fn time(word: &str) -> Option<Duration> {
+    let (number, unit) = measure(word)?;
+    match unit {
+        "us" => Some(Duration::from_micros(number)),
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        _ => None,
+    }
+}
+
+/// A whole number, and the unit after it.
+fn measure(word: &str) -> Option<(u64, &str)> {
+    let word = word.trim();
+    let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    Some((digits(&word[..end])?, word[end..].trim_start()))
 }
 
 /// Counts of at least 1 by axis, written `x,y,z` or as one number for all three; `None` for what is none.
@@ -108,12 +134,26 @@ mod tests {
     #[test]
     fn sizes_are_bytes_with_or_without_a_unit() {
         for (word, bytes) in
-            [("0", 0), ("7", 7), ("3KiB", 3 << 10), ("3 MiB", 3 << 20), ("16777215GiB", 0xff_ffff << 30)]
+            [("0", 0), ("7", 7), ("3KiB", 3 << 10), (" 3 MiB", 3 << 20), ("16777215TiB", 0xff_ffff << 40)]
         {
             assert_eq!(size(word), Some(bytes), "{word}");
         }
-        for bad in ["", "-1", "1.5MiB", "4kb", "MiB", "17179869184GiB", "18446744073709551616"] {
+        let no_numbers = ["", " ", "MiB", "-1", "+1", "1.5MiB", "0x10", "1_000"];
+        let no_units = ["1MB", "1mib", "4kb", "1 2"];
+        let too_large = ["16777216TiB", "17179869184GiB", "18446744073709551616"];
+        for bad in [&no_numbers[..], &no_units, &too_large].concat() {
             assert_eq!(size(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_are_numbers_with_a_unit() {
+        assert_eq!(time("50us"), Some(Duration::from_micros(50)));
+        assert_eq!(time(" 500 ms"), Some(Duration::from_millis(500)));
+        assert_eq!(time("0s"), Some(Duration::ZERO));
+        assert_eq!(time("18446744073709551615s"), Some(Duration::from_secs(u64::MAX)));
+        for bad in ["", "0", "30", "s", "-1s", "+1s", "1.5s", "1min", "1S", "1 s s", "é", "1é"] {
+            assert_eq!(time(bad), None, "{bad}");
         }
     }
 

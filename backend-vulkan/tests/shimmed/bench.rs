@@ -13,7 +13,7 @@ use trunnion_runtime_core::handle::Handle;
 use trunnion_runtime_core::id::{DeviceId, StreamId};
 use trunnion_runtime_core::kernel::{KernelHandle, SourceKernel};
 use trunnion_runtime_core::service::Settings;
-use trunnion_vulkan_shim::{Command, Plan, Shim, Submission};
+use trunnion_vulkan_shim::{Command, Plan, Shim, Submission, require};
 
 /// Longer than anything here takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,11 +32,7 @@ pub fn adapters() -> Vec<String> {
         Vec::new()
     });
     let names: Vec<String> = found.into_iter().map(|info| info.adapter).collect();
-    for asked in std::env::var("TRUNNION_REQUIRE").unwrap_or_default().split(',').map(str::trim) {
-        let (backend, name) = asked.split_once(':').unwrap_or((asked, ""));
-        let there = names.iter().any(|adapter| adapter.to_lowercase().contains(name));
-        assert!(backend != "vulkan" || there, "{asked} is asked for, and there are {names:?}");
-    }
+    require(&names);
     names
 }
 

@@ -181,3 +181,35 @@ impl Variant {
         Self { lose_after: Some(batches), ..Self::default() }
     }
 }
+
+/// The functions of a [`Factory`] that differ between backends by the type of their resources alone.
+#[macro_export]
+macro_rules! resource_type {
+    ($resource:ty) => {
+        fn with_resource(
+            &self,
+            client: &trunnion_runtime_core::client::Client,
+            handle: &trunnion_runtime_core::handle::Handle,
+            access: trunnion_runtime_core::access::Access,
+            task: &mut dyn FnMut(trunnion_runtime_core::id::StreamId),
+        ) -> trunnion_runtime_core::error::Result<trunnion_runtime_core::timeline::Point> {
+            client.with_resource::<$resource, ()>(handle, access, |_, stream| task(stream)).map(|(_, point)| point)
+        }
+
+        fn get_resource(
+            &self,
+            client: &trunnion_runtime_core::client::Client,
+            handle: &trunnion_runtime_core::handle::Handle,
+        ) -> trunnion_runtime_core::error::Result<Box<dyn core::any::Any>> {
+            Ok(Box::new(client.get_resource::<$resource>(handle)?))
+        }
+
+        fn export(
+            &self,
+            client: &trunnion_runtime_core::client::Client,
+            handle: &trunnion_runtime_core::handle::Handle,
+        ) -> trunnion_runtime_core::error::Result<Box<dyn core::any::Any>> {
+            Ok(Box::new(client.export::<$resource>(handle)?))
+        }
+    };
+}

@@ -97,7 +97,8 @@ fn chosen<'a>(arguments: &Arguments, factories: &'a [Arc<dyn Factory>]) -> Vec<&
 
 // ---- backends that are not there
 
-fn required() -> Vec<String> {
+/// The backends that must be there.
+pub fn required() -> Vec<String> {
     let text = std::env::var(REQUIRE).unwrap_or_default();
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(String::from).collect()
 }

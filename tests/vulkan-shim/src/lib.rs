@@ -36,6 +36,9 @@ mod plan;
 mod record;
 mod shim;
 
+// What a run demands.
+mod require;
+
 // What is known of what there is.
 mod exclusive;
 mod memory;
@@ -51,4 +54,5 @@ pub use calls::Failure;
 pub use objects::{Alive, Object};
 pub use plan::Plan;
 pub use record::{Barrier, Bound, Command, Moment, Region, Submission};
+pub use require::{is_required, require};
 pub use shim::{Held, Shim, ShimError};

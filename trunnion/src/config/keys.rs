@@ -8,6 +8,7 @@ use crate::pool_layout::PoolLayout;
 use crate::service::BoundsPolicy;
 use alloc::borrow::Cow;
 use alloc::string::ToString;
+use trunnion_runtime_core::text::{size, time};
 use trunnion_server_layers::ParseLayersError;
 
 /// The settings' names.
@@ -41,7 +42,7 @@ fn pools(text: &str) -> Option<PoolLayout> {
         "slabs" => Some(PoolLayout::slabs()),
         "exclusive" => Some(PoolLayout::exclusive()),
         off if value::is_off(off) => Some(PoolLayout::adaptive()),
-        fixed => PoolLayout::fixed(value::size(fixed.strip_prefix("fixed:")?)?).ok(),
+        fixed => PoolLayout::fixed(size(fixed.strip_prefix("fixed:")?)?).ok(),
     }
 }
 
@@ -98,7 +99,7 @@ pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), C
             }
         }
         "ring" => {
-            let bytes = value::size(text).and_then(|bytes| usize::try_from(bytes).ok());
+            let bytes = size(text).and_then(|bytes| usize::try_from(bytes).ok());
             let fits = bytes.filter(|bytes| (Executor::MIN_RING_BYTES..=Executor::MAX_RING_BYTES).contains(bytes));
             settings.executor.ring_bytes = fits.ok_or(RING)?;
         }
@@ -107,7 +108,7 @@ pub(super) fn assign(config: &mut Config, key: &str, text: &str) -> Result<(), C
         }
         "staging_limit" => settings.staging_limit = value::size_or_off(text).ok_or(STAGING)?,
         "wait_timeout" => {
-            let time = value::time(text).filter(|time| !time.is_zero());
+            let time = time(text).filter(|time| !time.is_zero());
             settings.wait_timeout = time.ok_or("a whole number of at least 1 with us, ms or s")?;
         }
         // Only names of `NAMES` come here.

@@ -1,19 +1,15 @@
 //! The CPU backend: as it is, and made as hard to use as it can be.
 
-use core::any::Any;
 use core::ops::Range;
 use core::time::Duration;
 use trunnion_backend_host::{HostBackend, HostImport, HostOptions, HostResource};
 use trunnion_conformance::outside::Owner;
 use trunnion_conformance::{Factory, Outside, Refusal, Variant};
-use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::handle::Handle;
-use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::server::Opened;
-use trunnion_runtime_core::timeline::Point;
 
 /// The CPU backend with options that hold unless a variant asks for others.
 pub struct Host {
@@ -61,23 +57,7 @@ impl Factory for Host {
         Ok(HostBackend::new(self.options(variant)).open(0, settings)?)
     }
 
-    fn with_resource(
-        &self,
-        client: &Client,
-        handle: &Handle,
-        access: Access,
-        task: &mut dyn FnMut(StreamId),
-    ) -> Result<Point> {
-        client.with_resource::<HostResource, ()>(handle, access, |_, stream| task(stream)).map(|(_, point)| point)
-    }
-
-    fn get_resource(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
-        Ok(Box::new(client.get_resource::<HostResource>(handle)?))
-    }
-
-    fn export(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
-        Ok(Box::new(client.export::<HostResource>(handle)?))
-    }
+    trunnion_conformance::resource_type!(HostResource);
 
     fn import(&self, client: &Client, memory: &Outside, range: Range<usize>, owner: Owner) -> Result<Handle> {
         client.import(lent(memory, range, owner))

@@ -5,7 +5,6 @@
 
 use alloc::collections::BTreeMap;
 use ash::vk;
-use core::any::Any;
 use core::ops::Range;
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -14,14 +13,11 @@ use trunnion_backend_vulkan::{VulkanBackend, VulkanImport, VulkanOptions, Vulkan
 use trunnion_conformance::outside::Owner;
 use trunnion_conformance::program::Random;
 use trunnion_conformance::{Context, Factory, Outcome, Outside, Refusal, Variant, tests};
-use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::handle::Handle;
-use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::server::Opened;
-use trunnion_runtime_core::timeline::Point;
 use trunnion_vulkan_shim::{Plan, Shim};
 
 tests! {
@@ -96,23 +92,7 @@ impl Factory for Vulkan {
         }
     }
 
-    fn with_resource(
-        &self,
-        client: &Client,
-        handle: &Handle,
-        access: Access,
-        task: &mut dyn FnMut(StreamId),
-    ) -> Result<Point> {
-        client.with_resource::<VulkanResource, ()>(handle, access, |_, stream| task(stream)).map(|(_, point)| point)
-    }
-
-    fn get_resource(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
-        Ok(Box::new(client.get_resource::<VulkanResource>(handle)?))
-    }
-
-    fn export(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
-        Ok(Box::new(client.export::<VulkanResource>(handle)?))
-    }
+    trunnion_conformance::resource_type!(VulkanResource);
 
     fn import(&self, client: &Client, memory: &Outside, range: Range<usize>, owner: Owner) -> Result<Handle> {
         client.import(lent(memory, range, owner))

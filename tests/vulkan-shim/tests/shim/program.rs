@@ -3,20 +3,19 @@
 use alloc::vec::Vec;
 
 use ash::vk;
-use trunnion_vulkan_shim::{Plan, Shim, ShimError};
+use trunnion_vulkan_shim::{Plan, Shim, ShimError, is_required};
 
 use crate::increment;
 
 /// A shim, if there is a driver to stand on. Says so if there is none, and fails where there must be one.
 pub(crate) fn shim(plan: Plan) -> Option<Shim> {
-    let required = std::env::var("TRUNNION_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == "vulkan"));
-    match (is_there(), required) {
+    match (is_there(), is_required()) {
         (Ok(()), _) => Some(Shim::new(plan).unwrap()),
         (Err(why), false) => {
             println!("not run: no Vulkan driver ({why})");
             None
         }
-        (Err(why), true) => panic!("TRUNNION_REQUIRE names vulkan: {why}"),
+        (Err(why), true) => panic!("TRUNNION_REQUIRE demands vulkan: {why}"),
     }
 }
 

@@ -1,0 +1,12 @@
+//! A driver used directly, without a server, for the tests of backends; and the tests that every backend's driver passes.
+//!
+//! A backend's tests make a [`Rig`] of its driver. What is asked of any driver stands here, and is called with a rig and a backend's
+//! kernels.
+
+extern crate alloc;
+
+#[allow(unsafe_code, reason = "a driver trusts its caller")]
+mod rig;
+pub mod streams;
+
+pub use rig::{Bell, Compiled, PATIENCE, Rig, bytes_of, part};

@@ -1,0 +1,98 @@
+//! What the streams of every driver do: wait for each other on the device, finish in order, are drained.
+
+use crate::rig::{Compiled, PATIENCE, Rig, part};
+use core::fmt;
+use core::time::Duration;
+use trunnion_backend_core::driver::{Driver, Outcome};
+use trunnion_runtime_core::platform::Deadline;
+
+/// The kernels of these tests. Each works on the first number of its one buffer, of 64 bytes.
+#[derive(Debug)]
+pub struct Steps<D: Driver> {
+    /// Adds one, and takes so long that what does not wait for it comes too early.
+    pub add: Compiled<D>,
+    /// Doubles it.
+    pub twice: Compiled<D>,
+}
+
+/// The bytes of a kernel's buffer.
+const SIZE: u64 = 64;
+
+/// Two streams that wait for each other in turn see what the other did.
+pub fn a_stream_sees_what_it_waited_for<D: Driver>(rig: &mut Rig<D>, steps: &Steps<D>)
+where
+    D::Stream: fmt::Debug,
+{
+    let page = rig.page_of(&[0; 16]);
+    let mut streams = [rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap()];
+    for round in 1..=10 {
+        let [a, b] = &mut streams;
+        if round > 1 {
+            rig.driver.wait(a, b, round - 1);
+        }
+        rig.launch(a, round, &steps.add, [1, 1, 1], &[part(&page, 0, SIZE)]).unwrap();
+        rig.driver.submit(a, round).unwrap();
+        rig.driver.wait(b, a, round);
+        rig.launch(b, round, &steps.twice, [1, 1, 1], &[part(&page, 0, SIZE)]).unwrap();
+        rig.driver.submit(b, round).unwrap();
+    }
+    assert!(rig.finish(&mut streams[1], 10).failed.is_empty());
+    let expected = (0..10).fold(0, |value, _| 2 * (value + 1));
+    assert_eq!(rig.read_u32(part(&page, 0, 4)), [expected]);
+    streams.into_iter().for_each(|stream| rig.driver.close_stream(stream));
+    rig.driver.release(page);
+}
+
+/// A batch without operations finishes when what it comes after does: what was submitted before on its stream, and what it waits for.
+pub fn a_batch_of_nothing_finishes_when_what_it_came_after_does<D: Driver>(rig: &mut Rig<D>, steps: &Steps<D>)
+where
+    D::Stream: fmt::Debug,
+{
+    let page = rig.page_of(&[0; 16]);
+    let mut streams = [rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap()];
+    let [a, b] = &mut streams;
+    rig.launch(a, 1, &steps.add, [1, 1, 1], &[part(&page, 0, SIZE)]).unwrap();
+    rig.driver.submit(a, 1).unwrap();
+    rig.driver.barrier(a);
+    rig.driver.submit(a, 2).unwrap();
+    rig.driver.wait(b, a, 1);
+    rig.driver.submit(b, 7).unwrap();
+    rig.driver.submit(b, 9).unwrap();
+    rig.finish(b, 9);
+    rig.finish(a, 2);
+    // What was reported needs no waiting for.
+    rig.driver.wait(b, a, 1);
+    rig.driver.submit(b, 12).unwrap();
+    rig.finish(b, 12);
+    assert_eq!(rig.read_u32(part(&page, 0, 4)), [1]);
+    streams.into_iter().for_each(|stream| rig.driver.close_stream(stream));
+    rig.driver.release(page);
+}
+
+/// What is reported as finished rises, never above what was submitted. A drained device has finished everything,
+/// on whichever stream, and needs no time to say so again.
+pub fn completion_is_in_order_and_draining_waits_for_all_of_it<D: Driver>(rig: &mut Rig<D>, steps: &Steps<D>)
+where
+    D::Stream: fmt::Debug,
+{
+    const COUNT: u64 = 50;
+    let pages: Vec<_> = (0..4).map(|_| rig.page_of(&[0; 16])).collect();
+    let mut streams: Vec<_> = pages.iter().map(|_| (rig.driver.open_stream().unwrap(), 0)).collect();
+    for seq in 1..=COUNT {
+        for ((stream, seen), page) in streams.iter_mut().zip(&pages) {
+            rig.launch(stream, seq, &steps.twice, [1, 1, 1], &[part(page, 0, SIZE)]).unwrap();
+            rig.driver.barrier(stream);
+            rig.driver.submit(stream, seq).unwrap();
+            let now = rig.driver.poll(stream, &mut Outcome::default()).unwrap();
+            assert!(now >= *seen && now <= seq, "{now} after {seen}, of {seq}");
+            *seen = now;
+        }
+    }
+    assert!(rig.driver.drain(&Deadline::after(PATIENCE)));
+    for (stream, _) in &mut streams {
+        assert_eq!(rig.driver.poll(stream, &mut Outcome::default()).unwrap(), COUNT);
+    }
+    assert!(rig.driver.drain(&Deadline::after(Duration::ZERO)));
+    streams.into_iter().for_each(|(stream, _)| rig.driver.close_stream(stream));
+    pages.into_iter().for_each(|page| rig.driver.release(page));
+}
