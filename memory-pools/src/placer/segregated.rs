@@ -216,9 +216,10 @@ impl SegregatedFit {
     #[inline(always)]
     fn find_large(&self, lists: &Lists, size: u32) -> Option<u32> {
         let own = class_of(size);
-        match lists.first_from(self.first_holding(lists, own, size)) {
-            Some(first) if lists.rank(first) != LAST => Some(lists.head(first)),
-            _ => self.find_at_last(lists, own, size),
+        let first = lists.first_from(self.first_holding(lists, own, size));
+        match first {
+            Some(class) if lists.rank(class) != LAST => Some(lists.head(class)),
+            _ => self.find_at_last(lists, own, size, first),
         }
     }
 
@@ -227,7 +228,14 @@ impl SegregatedFit {
         let own = class_of(size);
         let from = self.first_holding(lists, own, size);
         let lowest = lists.lowest::<LOOKS>(from, class_of(size + self.slack));
-        if lists.rank(lowest) == LAST { self.find_at_last(lists, own, size) } else { Some(lists.head(lowest)) }
+        if lists.rank(lowest) != LAST {
+            return Some(lists.head(lowest));
+        }
+        let first = lists.first_from(from);
+        match first {
+            Some(class) if lists.rank(class) != LAST => Some(lists.head(class)),
+            _ => self.find_at_last(lists, own, size, first),
+        }
     }
 
     /// The first class of whose blocks, as far as a request looks at them, each holds `size`: the size's own, `own`, where the first
@@ -237,13 +245,13 @@ impl SegregatedFit {
         own + u32::from(self.nodes[lists.head(own) as usize].size < size)
     }
 
-    /// Where none of the first blocks will do but one behind the last of a span: that is left whole while anything else holds the size.
+    /// Where the first class with a block has none but behind the last of a span: that is left whole while anything else holds the size.
     #[inline(always)]
-    fn find_at_last(&self, lists: &Lists, own: u32, size: u32) -> Option<u32> {
-        let above = lists.first_from(own + 1);
+    fn find_at_last(&self, lists: &Lists, own: u32, size: u32, first: Option<u32>) -> Option<u32> {
+        let above = if first == Some(own) { lists.first_from(own + 1) } else { first };
         match above {
-            Some(first) if lists.rank(first) != LAST => Some(lists.head(first)),
-            _ => self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(above.map(|first| lists.head(first))),
+            Some(class) if lists.rank(class) != LAST => Some(lists.head(class)),
+            _ => self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(above.map(|class| lists.head(class))),
         }
     }
 
