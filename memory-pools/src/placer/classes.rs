@@ -42,9 +42,9 @@ impl Lists {
     /// Sets the first block of a class, which has one.
     #[inline(always)]
     pub(super) fn set_head(&mut self, class: u32, head: u32, rank: u64) {
-        let (at, word) = (class as usize % CLASSES, (class / WORD) as usize % WORDS);
+        let at = class as usize % CLASSES;
         (self.heads[at], self.ranks[at]) = (head, rank);
-        self.words[word] |= 1 << (class % WORD);
+        self.words[at / WORD as usize] |= 1 << (class % WORD);
     }
 
     /// Sets what became the first block of a class in the place of another: [`NOBODY`], with [`LAST`], where it has none any more.
@@ -52,9 +52,9 @@ impl Lists {
     /// Without a branch: whether a list ends can't be foreseen.
     #[inline(always)]
     pub(super) fn replace_head(&mut self, class: u32, head: u32, rank: u64) {
-        let (at, word) = (class as usize % CLASSES, (class / WORD) as usize % WORDS);
+        let at = class as usize % CLASSES;
         (self.heads[at], self.ranks[at]) = (head, rank);
-        self.words[word] ^= u64::from(head == NOBODY) << (class % WORD);
+        self.words[at / WORD as usize] ^= u64::from(head == NOBODY) << (class % WORD);
     }
 
     /// The largest class that has a block.

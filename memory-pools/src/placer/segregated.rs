@@ -11,7 +11,7 @@
 //! Free blocks live in *lanes*, each with its own lists. Blocks of different lanes never merge. Lane 0 is memory anyone may have;
 //! the pool uses the others for memory that only some may have yet.
 
-use super::classes::{LAST, Lists, class_of};
+use super::classes::{CLASSES, LAST, Lists, class_of};
 use super::{Block, BlockKey, MAX_SPAN, PlaceError, Placer, SpanKey};
 use alloc::vec::Vec;
 
@@ -22,9 +22,9 @@ pub(crate) const NOBODY: u32 = 0;
 pub(crate) const ANYONE: u32 = 0;
 /// The lane whose blocks merge with nothing: each is kept apart for a reason of its own.
 pub(crate) const APART: u32 = 1;
-/// In place of a lane: the block is in use.
+/// In place of a list: the block is in use.
 const USED: u32 = u32::MAX;
-/// In place of a lane: the node holds no block.
+/// In place of a list: the node holds no block.
 const SPARE: u32 = u32::MAX - 1;
 
 /// How many blocks of the request's own class are looked at before a span is used further towards its end.
@@ -46,29 +46,28 @@ struct Node {
     /// Neighbours by offset.
     before: u32,
     after: u32,
-    /// Neighbours in the list of the lane and class, while free. `next` also links spare nodes.
+    /// Neighbours in its list, while free. `next` also links spare nodes; in `previous` is the generation, while in use.
     previous: u32,
     next: u32,
-    lane: u32,
-    /// The class it is listed in, while free.
-    class: u32,
-    generation: u32,
+    /// The lane and the class it is listed in, while free: the class in the low bits, so that in [`ANYONE`] it is the class.
+    list: u32,
 }
 
 /// A node that holds no block, and what [`NOBODY`] names: its place ranks last.
-const EMPTY: Node = Node {
-    place: LAST,
-    size: 0,
-    before: NOBODY,
-    after: NOBODY,
-    previous: NOBODY,
-    next: NOBODY,
-    lane: SPARE,
-    class: 0,
-    generation: 0,
-};
+const EMPTY: Node =
+    Node { place: LAST, size: 0, before: NOBODY, after: NOBODY, previous: NOBODY, next: NOBODY, list: SPARE };
 
 impl Node {
+    #[inline(always)]
+    fn lane(&self) -> u32 {
+        self.list / CLASSES as u32
+    }
+
+    #[inline(always)]
+    fn class(&self) -> u32 {
+        self.list % CLASSES as u32
+    }
+
     /// Whose turn comes first in its list: by place, and what lies behind the last block of a span comes last.
     #[inline(always)]
     fn rank(&self) -> u64 {
@@ -92,6 +91,8 @@ impl Node {
 pub struct SegregatedFit {
     nodes: Vec<Node>,
     spare: u32,
+    /// Of the block that came into use last.
+    generation: u32,
     /// No remainder smaller than this is split off.
     minimal: u32,
     /// The largest request there was, the largest one that is small beside it, and how much larger than such a request its block may be.
@@ -131,6 +132,7 @@ impl SegregatedFit {
         Self {
             nodes: alloc::vec![EMPTY],
             spare: NOBODY,
+            generation: 0,
             minimal: minimal.max(1),
             largest_request: 0,
             small: 0,
@@ -152,7 +154,7 @@ impl SegregatedFit {
 
     #[inline]
     pub(crate) fn lane(&self, index: u32) -> u32 {
-        self.nodes[index as usize].lane
+        self.nodes[index as usize].lane()
     }
 
     #[inline]
@@ -172,7 +174,7 @@ impl SegregatedFit {
 
     /// Whether a block of a span is in no one's use.
     pub(crate) fn is_free(&self, index: u32) -> bool {
-        self.nodes[index as usize].lane != USED
+        self.nodes[index as usize].list != USED
     }
 
     /// The block that ends where this one begins.
@@ -201,7 +203,7 @@ impl SegregatedFit {
         core::iter::from_fn(move || {
             let node = self.listed(at)?;
             let index = core::mem::replace(&mut at, node.after);
-            Some((index, node.size, node.lane != USED))
+            Some((index, node.size, node.list != USED))
         })
     }
 
@@ -292,43 +294,42 @@ impl SegregatedFit {
         if self.is_unprepared(size) {
             self.prepare(size);
         }
-        if lane == ANYONE { self.take_from(index, ANYONE, size) } else { self.take_from(index, lane, size) }
+        if lane == ANYONE { self.take_from(index, ANYONE, size).0 } else { self.take_from(index, lane, size).0 }
     }
 
     #[inline(always)]
-    fn take_from(&mut self, index: u32, lane: u32, size: u32) -> u32 {
+    fn take_from(&mut self, index: u32, lane: u32, size: u32) -> (u32, &Node) {
         let minimal = self.minimal;
-        let (nodes, lists, spare) = self.parts(lane);
+        let (nodes, lists, spare, generation) = self.parts(lane);
         let node = &mut nodes[index as usize];
         let (rest, after) = (node.size - size, node.after);
         if rest >= minimal && (after != NOBODY || lane != ANYONE) {
             let (place, class) = (node.place, class_of(rest));
             node.size = rest;
             // Something comes after it now.
-            if class != node.class || after == NOBODY {
+            if node.list != list_of(lane, class) || after == NOBODY {
                 unlink(nodes, lists, index);
                 link(nodes, lists, index, lane, (class, place));
             }
-            return insert_after(nodes, spare, index, after, place + u64::from(rest), size);
+            let taken = insert_after(nodes, spare, index, after, place + u64::from(rest), size);
+            return occupy(nodes, generation, taken);
         }
         unlink(nodes, lists, index);
-        let node = &mut nodes[index as usize];
-        node.lane = USED;
-        node.generation = node.generation.wrapping_add(1);
         if rest >= minimal {
+            let node = &mut nodes[index as usize];
             node.size = size;
             let place = node.place + u64::from(size);
             let rest = insert_after(nodes, spare, index, after, place, rest);
             list(nodes, lists, rest, lane);
         }
-        index
+        occupy(nodes, generation, index)
     }
 
-    /// The nodes, a lane's lists, and the first spare node.
+    /// The nodes, a lane's lists, the first spare node, and the generation of the block that came into use last.
     #[inline(always)]
-    fn parts(&mut self, lane: u32) -> (&mut [Node], &mut Lists, &mut u32) {
+    fn parts(&mut self, lane: u32) -> (&mut [Node], &mut Lists, &mut u32, &mut u32) {
         let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
-        (&mut self.nodes, lists, &mut self.spare)
+        (&mut self.nodes, lists, &mut self.spare, &mut self.generation)
     }
 
     #[cold]
@@ -394,8 +395,7 @@ impl SegregatedFit {
 
     #[inline(always)]
     fn allocate_from(&mut self, free: u32, size: u32) -> Block {
-        let taken = self.take_from(free, ANYONE, size);
-        self.placed(taken)
+        placed(self.take_from(free, ANYONE, size))
     }
 
     /// What [`allocate`](Placer::allocate) seldom comes to: it refuses only after a look at each free block of the size's class. On
@@ -407,30 +407,19 @@ impl SegregatedFit {
             return Err(PlaceError::Empty);
         }
         let free = self.find_any(ANYONE, size).ok_or(PlaceError::Full { size, alignment: 1 })?;
-        let taken = self.take(free, ANYONE, size);
-        Ok(self.placed(taken))
-    }
-
-    #[inline(always)]
-    fn placed(&self, index: u32) -> Block {
-        let node = &self.nodes[index as usize];
-        Block {
-            key: BlockKey { index, generation: node.generation },
-            span: (node.place >> 32) as u32,
-            offset: node.place as u32,
-            size: node.size,
-        }
+        self.prepare(size);
+        Ok(self.allocate_from(free, size))
     }
 
     /// Takes `size` units at `offset` of a free block of [`ANYONE`] that has them there. The answer is the block in use.
-    fn take_at(&mut self, index: u32, offset: u32, size: u32) -> u32 {
+    fn take_at(&mut self, index: u32, offset: u32, size: u32) -> Block {
         self.prepare(size);
         // Two spare nodes, for what comes before it and for what comes after.
         while self.listed(self.spare).is_none_or(|first| first.next == NOBODY) {
             self.add_spares();
         }
         let minimal = self.minimal;
-        let (nodes, lists, spare) = self.parts(ANYONE);
+        let (nodes, lists, spare, generation) = self.parts(ANYONE);
         unlink(nodes, lists, index);
         let Node { place, size: whole, after, .. } = nodes[index as usize];
         let gap = offset - place as u32;
@@ -446,10 +435,7 @@ impl SegregatedFit {
             let rest = insert_after(nodes, spare, taken, after, place + u64::from(size), have - size);
             list(nodes, lists, rest, ANYONE);
         }
-        let node = &mut nodes[taken as usize];
-        node.lane = USED;
-        node.generation = node.generation.wrapping_add(1);
-        taken
+        placed(occupy(nodes, generation, taken))
     }
 
     /// Frees a used block into a lane and merges it with neighbours there. The answer is the block it became part of, which is the
@@ -467,7 +453,7 @@ impl SegregatedFit {
         let (mut index, mut end, mut absorbed) = (index, after, NOBODY);
         if lane != APART {
             let node = &nodes[after as usize];
-            if node.lane == lane {
+            if node.lane() == lane {
                 (size, end, absorbed) = (size + node.size, node.after, after);
                 unlink(nodes, lists, after);
                 to_spare(nodes, spare, after);
@@ -475,11 +461,11 @@ impl SegregatedFit {
                 nodes[end as usize].before = index;
             }
             let node = &mut nodes[before as usize];
-            if node.lane == lane {
+            if node.lane() == lane {
                 size += node.size;
                 (node.size, node.after) = (size, end);
                 // Where it stays in its class, it stays in its place there too, unless it became what lies behind the last block.
-                let stays = class_of(size) == node.class && end != NOBODY;
+                let stays = class_of(size) == node.class() && end != NOBODY;
                 to_spare(nodes, spare, index);
                 nodes[end as usize].before = before;
                 if stays {
@@ -498,7 +484,7 @@ impl SegregatedFit {
 
     /// Moves a free block to another lane. The answer is as of [`put`](Self::put).
     pub(crate) fn move_to(&mut self, index: u32, lane: u32) -> (u32, u32) {
-        let (nodes, lists, _) = self.parts(self.lane(index));
+        let (nodes, lists, ..) = self.parts(self.lane(index));
         unlink(nodes, lists, index);
         self.put(index, lane)
     }
@@ -511,15 +497,13 @@ impl SegregatedFit {
 
 // These have nodes and lists apart, lest a change of one make the other be looked up again.
 
-/// Puts a block, in use, between one and what comes after it. It is the first spare node, of which there is one.
+/// Puts a block between one and what comes after it: the first spare node, of which there is one.
 #[inline(always)]
 fn insert_after(nodes: &mut [Node], spare: &mut u32, index: u32, after: u32, place: u64, size: u32) -> u32 {
     let inserted = *spare;
     let node = &mut nodes[inserted as usize];
     *spare = node.next;
-    // The generation goes on, so that keys of former tenants stay stale.
-    node.generation = node.generation.wrapping_add(1);
-    (node.place, node.size, node.lane) = (place, size, USED);
+    (node.place, node.size) = (place, size);
     (node.before, node.after) = (index, after);
     nodes[index as usize].after = inserted;
     nodes[after as usize].before = inserted;
@@ -529,8 +513,32 @@ fn insert_after(nodes: &mut [Node], spare: &mut u32, index: u32, after: u32, pla
 #[inline(always)]
 fn to_spare(nodes: &mut [Node], spare: &mut u32, index: u32) {
     let node = &mut nodes[index as usize];
-    node.lane = SPARE;
+    node.list = SPARE;
     node.next = core::mem::replace(spare, index);
+}
+
+/// A block is in use from here on. It has a generation that none had before, so that keys of former blocks stay stale.
+#[inline(always)]
+fn occupy<'a>(nodes: &'a mut [Node], generation: &mut u32, index: u32) -> (u32, &'a Node) {
+    *generation = generation.wrapping_add(1);
+    let node = &mut nodes[index as usize];
+    (node.list, node.previous) = (USED, *generation);
+    (index, node)
+}
+
+#[inline(always)]
+fn placed((index, node): (u32, &Node)) -> Block {
+    Block {
+        key: BlockKey { index, generation: node.previous },
+        span: (node.place >> 32) as u32,
+        offset: node.place as u32,
+        size: node.size,
+    }
+}
+
+#[inline(always)]
+fn list_of(lane: u32, class: u32) -> u32 {
+    lane * CLASSES as u32 + class
 }
 
 /// Lists a block, as one of a lane.
@@ -545,7 +553,7 @@ fn list(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32) {
 #[inline(always)]
 fn link(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32, (class, rank): (u32, u64)) {
     let node = &mut nodes[index as usize];
-    (node.lane, node.class) = (lane, class);
+    node.list = list_of(lane, class);
     let head = lists.head(class);
     // One comparison keeps a low place at the head, which is what a request looks at; the others needn't be in order.
     if rank <= lists.rank(class) {
@@ -563,7 +571,8 @@ fn link(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32, (class, ra
 /// Takes a block out of its list.
 #[inline(always)]
 fn unlink(nodes: &mut [Node], lists: &mut Lists, index: u32) {
-    let Node { class, previous, next, .. } = nodes[index as usize];
+    let node = &nodes[index as usize];
+    let (class, previous, next) = (node.class(), node.previous, node.next);
     let second = &mut nodes[next as usize];
     second.previous = previous;
     if previous == NOBODY {
@@ -576,7 +585,7 @@ fn unlink(nodes: &mut [Node], lists: &mut Lists, index: u32) {
 impl Placer for SegregatedFit {
     fn add_span(&mut self, tag: u32, size: u32) -> SpanKey {
         self.prepare(0);
-        let (nodes, lists, spare) = self.parts(ANYONE);
+        let (nodes, lists, spare, _) = self.parts(ANYONE);
         let root = insert_after(nodes, spare, NOBODY, NOBODY, u64::from(tag) << 32, size);
         list(nodes, lists, root, ANYONE);
         SpanKey(root)
@@ -586,7 +595,7 @@ impl Placer for SegregatedFit {
         if !self.is_span_free(&span) {
             return Err(span);
         }
-        let (nodes, lists, spare) = self.parts(ANYONE);
+        let (nodes, lists, spare, _) = self.parts(ANYONE);
         unlink(nodes, lists, span.0);
         to_spare(nodes, spare, span.0);
         Ok(())
@@ -596,7 +605,7 @@ impl Placer for SegregatedFit {
     fn is_span_free(&self, span: &SpanKey) -> bool {
         self.nodes
             .get(span.0 as usize)
-            .is_some_and(|root| root.lane == ANYONE && (root.before, root.after) == (NOBODY, NOBODY))
+            .is_some_and(|root| root.lane() == ANYONE && (root.before, root.after) == (NOBODY, NOBODY))
     }
 
     /// Constant time where a piece of the size and alignment together is free; else a look at each free block of the classes between
@@ -609,8 +618,7 @@ impl Placer for SegregatedFit {
             return self.allocate(size);
         }
         let (index, offset) = self.find_aligned(size, alignment).ok_or(PlaceError::Full { size, alignment })?;
-        let taken = self.take_at(index, offset, size);
-        Ok(self.placed(taken))
+        Ok(self.take_at(index, offset, size))
     }
 
     /// Constant time on a hit. Before it refuses a request it looks at each free block of the size's class.
@@ -630,7 +638,7 @@ impl Placer for SegregatedFit {
     /// Constant time.
     fn free(&mut self, key: BlockKey) -> bool {
         match self.nodes.get(key.index as usize) {
-            Some(node) if node.generation == key.generation && node.lane == USED => {
+            Some(node) if node.previous == key.generation && node.list == USED => {
                 self.put_into(key.index, ANYONE);
                 true
             }
@@ -640,7 +648,7 @@ impl Placer for SegregatedFit {
 
     fn block(&self, key: BlockKey) -> Option<Block> {
         let node = self.nodes.get(key.index as usize)?;
-        (node.generation == key.generation && node.lane == USED).then(|| self.placed(key.index))
+        (node.previous == key.generation && node.list == USED).then(|| placed((key.index, node)))
     }
 
     /// Takes time with the number of free blocks of the largest class.

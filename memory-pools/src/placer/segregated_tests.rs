@@ -13,10 +13,11 @@ fn check(placer: &SegregatedFit, spans: &[(&SpanKey, u32)], lanes: u32) {
             let node = &placer.nodes[index as usize];
             assert_eq!((node.place as u32, node.before), (offset, before), "blocks follow each other");
             assert!(length > 0 || *size == 0);
-            let merges = node.lane != USED && node.lane != APART;
-            assert!(!(merges && before_lane == node.lane), "free neighbours of a lane are merged");
-            free += usize::from(node.lane != USED);
-            (offset, before, before_lane) = (offset + length, index, node.lane);
+            let lane = if node.list == USED { USED } else { node.lane() };
+            let merges = lane != USED && lane != APART;
+            assert!(!(merges && before_lane == lane), "free neighbours of a lane are merged");
+            free += usize::from(lane != USED);
+            (offset, before, before_lane) = (offset + length, index, lane);
         }
         assert_eq!(offset, *size, "blocks fill the span");
     }
@@ -32,7 +33,8 @@ fn check(placer: &SegregatedFit, spans: &[(&SpanKey, u32)], lanes: u32) {
                 if previous == NOBODY {
                     assert_eq!(lists.rank(class), node.rank());
                 }
-                assert_eq!((node.lane, class_of(node.size), node.previous), (lane, class, previous));
+                assert_eq!((node.lane(), node.class(), node.previous), (lane, class, previous));
+                assert_eq!(class_of(node.size), class, "a block is listed by its size");
                 (previous, at) = (at, node.next);
                 listed += 1;
             }
