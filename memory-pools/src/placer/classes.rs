@@ -1,6 +1,6 @@
 //! Size classes, sixteen to a power of two, and free lists by class: a first block for each, with a bitmap over them.
 
-use super::segregated::NOBODY;
+use super::nodes::NOBODY;
 use core::hint::select_unpredictable;
 
 /// The rank of what lies behind the last block of a span, and of no block.

@@ -1,31 +1,30 @@
-//! Two-level segregated fit over offsets, in constant time.
+//! Segregated fit over offsets, in constant time.
 //!
-//! Free blocks are kept in lists by size class, sixteen classes to a power of two, with a bitmap over them. Blocks of a span are linked in the order of their offsets, so that a freed block merges with its free neighbours at once. Every block, free
-//! or used, is one node of a table; the node's index and generation are the allocation's key.
+//! Free blocks are kept in lists by size class, sixteen classes to a power of two, with a bitmap over them. Blocks of a span are linked
+//! in the order of their offsets, so that a freed block merges with its free neighbours at once. Every block, free or used, is one node
+//! of a table; the node's index and a generation, which none of the 2³² blocks before had, are the allocation's key.
 //!
 //! Where a request goes among the blocks that hold it decides what is wasted later. Three rules, each a matter of a few comparisons,
 //! leave less than an exact best fit does: of a list the head is the lowest block, as far as one comparison at each free can see to
 //! that; what is small beside the largest request goes to the lowest of a few heads; and what lies behind the last block of a span
 //! is used when nothing else holds the request. `pool-waste` of the benches measures it.
 //!
+//! A free and a request are functions on their own, and all they do is inlined into them or, where it is rare, called last: what they
+//! take doesn't hang on where the compiler sees fit to inline. What can't be foreseen, as which block lies lowest, is selected without a
+//! branch. `pool-churn` counts it.
+//!
 //! Free blocks live in *lanes*, each with its own lists. Blocks of different lanes never merge. Lane 0 is memory anyone may have;
 //! the pool uses the others for memory that only some may have yet.
 
-use super::classes::{CLASSES, LAST, Lists, class_of};
+use super::classes::{LAST, Lists, class_of};
+use super::nodes::{EMPTY, NOBODY, Node, USED, insert_after, link, list, list_of, occupy, to_spare, unlink};
 use super::{Block, BlockKey, MAX_SPAN, PlaceError, Placer, SpanKey};
 use alloc::vec::Vec;
 
-/// In place of a node: there is none. It is a node nevertheless, which belongs to no lane and is in no list, so that whoever links others
-/// may write into it instead of asking whether there is a neighbour, which can't be foreseen.
-pub(crate) const NOBODY: u32 = 0;
 /// The lane of memory that anyone may have.
 pub(crate) const ANYONE: u32 = 0;
 /// The lane whose blocks merge with nothing: each is kept apart for a reason of its own.
 pub(crate) const APART: u32 = 1;
-/// In place of a list: the block is in use.
-const USED: u32 = u32::MAX;
-/// In place of a list: the node holds no block.
-const SPARE: u32 = u32::MAX - 1;
 
 /// How many blocks of the request's own class are looked at before a span is used further towards its end.
 const LOOKS_BEFORE_THE_END: u32 = 64;
@@ -37,43 +36,6 @@ const SMALL: u32 = 20;
 /// largest request there was.
 const LOOKS: usize = 11;
 const SLACK: u32 = 8;
-
-#[derive(Clone, Copy)]
-struct Node {
-    /// The span's tag and the offset in it, so that one comparison orders blocks.
-    place: u64,
-    size: u32,
-    /// Neighbours by offset.
-    before: u32,
-    after: u32,
-    /// Neighbours in its list, while free. `next` also links spare nodes; in `previous` is the generation, while in use.
-    previous: u32,
-    next: u32,
-    /// The lane and the class it is listed in, while free: the class in the low bits, so that in [`ANYONE`] it is the class.
-    list: u32,
-}
-
-/// A node that holds no block, and what [`NOBODY`] names: its place ranks last.
-const EMPTY: Node =
-    Node { place: LAST, size: 0, before: NOBODY, after: NOBODY, previous: NOBODY, next: NOBODY, list: SPARE };
-
-impl Node {
-    #[inline(always)]
-    fn lane(&self) -> u32 {
-        self.list / CLASSES as u32
-    }
-
-    #[inline(always)]
-    fn class(&self) -> u32 {
-        self.list % CLASSES as u32
-    }
-
-    /// Whose turn comes first in its list: by place, and what lies behind the last block of a span comes last.
-    #[inline(always)]
-    fn rank(&self) -> u64 {
-        if self.after == NOBODY { LAST } else { self.place }
-    }
-}
 
 /// Places blocks of any size, merged again with their free neighbours when they are freed.
 ///
@@ -495,37 +457,6 @@ impl SegregatedFit {
     }
 }
 
-// These have nodes and lists apart, lest a change of one make the other be looked up again.
-
-/// Puts a block between one and what comes after it: the first spare node, of which there is one.
-#[inline(always)]
-fn insert_after(nodes: &mut [Node], spare: &mut u32, index: u32, after: u32, place: u64, size: u32) -> u32 {
-    let inserted = *spare;
-    let node = &mut nodes[inserted as usize];
-    *spare = node.next;
-    (node.place, node.size) = (place, size);
-    (node.before, node.after) = (index, after);
-    nodes[index as usize].after = inserted;
-    nodes[after as usize].before = inserted;
-    inserted
-}
-
-#[inline(always)]
-fn to_spare(nodes: &mut [Node], spare: &mut u32, index: u32) {
-    let node = &mut nodes[index as usize];
-    node.list = SPARE;
-    node.next = core::mem::replace(spare, index);
-}
-
-/// A block is in use from here on. It has a generation that none had before, so that keys of former blocks stay stale.
-#[inline(always)]
-fn occupy<'a>(nodes: &'a mut [Node], generation: &mut u32, index: u32) -> (u32, &'a Node) {
-    *generation = generation.wrapping_add(1);
-    let node = &mut nodes[index as usize];
-    (node.list, node.previous) = (USED, *generation);
-    (index, node)
-}
-
 #[inline(always)]
 fn placed((index, node): (u32, &Node)) -> Block {
     Block {
@@ -533,52 +464,6 @@ fn placed((index, node): (u32, &Node)) -> Block {
         span: (node.place >> 32) as u32,
         offset: node.place as u32,
         size: node.size,
-    }
-}
-
-#[inline(always)]
-fn list_of(lane: u32, class: u32) -> u32 {
-    lane * CLASSES as u32 + class
-}
-
-/// Lists a block, as one of a lane.
-#[inline(always)]
-fn list(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32) {
-    let node = &nodes[index as usize];
-    let listed = (class_of(node.size), node.rank());
-    link(nodes, lists, index, lane, listed);
-}
-
-/// Lists a block whose class and rank are known.
-#[inline(always)]
-fn link(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32, (class, rank): (u32, u64)) {
-    let node = &mut nodes[index as usize];
-    node.list = list_of(lane, class);
-    let head = lists.head(class);
-    // One comparison keeps a low place at the head, which is what a request looks at; the others needn't be in order.
-    if rank <= lists.rank(class) {
-        (node.previous, node.next) = (NOBODY, head);
-        nodes[head as usize].previous = index;
-        lists.set_head(class, index, rank);
-        return;
-    }
-    let next = core::mem::replace(&mut nodes[head as usize].next, index);
-    let node = &mut nodes[index as usize];
-    (node.previous, node.next) = (head, next);
-    nodes[next as usize].previous = index;
-}
-
-/// Takes a block out of its list.
-#[inline(always)]
-fn unlink(nodes: &mut [Node], lists: &mut Lists, index: u32) {
-    let node = &nodes[index as usize];
-    let (class, previous, next) = (node.class(), node.previous, node.next);
-    let second = &mut nodes[next as usize];
-    second.previous = previous;
-    if previous == NOBODY {
-        lists.replace_head(class, next, second.rank());
-    } else {
-        nodes[previous as usize].next = next;
     }
 }
 
