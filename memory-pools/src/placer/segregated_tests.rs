@@ -144,6 +144,22 @@ fn spans_never_merge_and_an_empty_one_holds_nothing() {
 }
 
 #[test]
+fn the_lowest_first_block_of_so_many_classes_is_chosen_and_none_too_far_above() {
+    let mut lists = Lists::EMPTY;
+    for (class, rank) in [(40, 9), (43, 7), (50, 5), (90, 3), (103, 2), (104, 1)] {
+        lists.set_head(class, class, rank);
+    }
+    assert_eq!([lists.lowest::<1>(40, 500), lists.lowest::<2>(40, 500)], [43, 50], "one look, and two");
+    assert_eq!([lists.lowest::<11>(40, 90), lists.lowest::<11>(40, 89)], [90, 50], "up to the last, with it");
+    assert_eq!(lists.lowest::<11>(40, 500), 103, "63 classes above at most");
+    assert_eq!([lists.lowest::<11>(40, 40), lists.lowest::<11>(41, 40)], [40, 41], "no class but the first");
+    let found = [0, 44, 51, 104, 105].map(|class| lists.first_from(class));
+    assert_eq!(found, [Some(40), Some(50), Some(90), Some(104), None]);
+    lists.replace_head(90, NOBODY, LAST);
+    assert_eq!((lists.first_from(51), lists.last_class()), (Some(103), Some(104)));
+}
+
+#[test]
 fn a_key_of_a_block_that_was_merged_away_stays_stale() {
     let mut placer = SegregatedFit::new();
     placer.add_span(0, 100);
