@@ -1,6 +1,6 @@
 //! Size classes, sixteen to a power of two, and free lists by class: a first block for each, with a bitmap over them.
 
-use super::segregated::NOBODY;
+use super::nodes::NOBODY;
 use core::hint::select_unpredictable;
 
 /// The rank of what lies behind the last block of a span, and of no block.
@@ -42,9 +42,9 @@ impl Lists {
     /// Sets the first block of a class, which has one.
     #[inline(always)]
     pub(super) fn set_head(&mut self, class: u32, head: u32, rank: u64) {
-        let (at, word) = (class as usize % CLASSES, (class / WORD) as usize % WORDS);
+        let at = class as usize % CLASSES;
         (self.heads[at], self.ranks[at]) = (head, rank);
-        self.words[word] |= 1 << (class % WORD);
+        self.words[at / WORD as usize] |= 1 << (class % WORD);
     }
 
     /// Sets what became the first block of a class in the place of another: [`NOBODY`], with [`LAST`], where it has none any more.
@@ -52,9 +52,9 @@ impl Lists {
     /// Without a branch: whether a list ends can't be foreseen.
     #[inline(always)]
     pub(super) fn replace_head(&mut self, class: u32, head: u32, rank: u64) {
-        let (at, word) = (class as usize % CLASSES, (class / WORD) as usize % WORDS);
+        let at = class as usize % CLASSES;
         (self.heads[at], self.ranks[at]) = (head, rank);
-        self.words[word] ^= u64::from(head == NOBODY) << (class % WORD);
+        self.words[at / WORD as usize] ^= u64::from(head == NOBODY) << (class % WORD);
     }
 
     /// The largest class that has a block.
@@ -65,15 +65,13 @@ impl Lists {
     /// The first class that has a block, of this one and those above.
     #[inline(always)]
     pub(super) fn first_from(&self, class: u32) -> Option<u32> {
-        let (mut class, mut window) = (class, self.window(class));
-        while window == 0 {
-            class += WORD;
-            if class >= CLASSES as u32 {
-                return None;
-            }
-            window = self.window(class);
+        let window = self.window(class);
+        if window != 0 {
+            return Some(class + window.trailing_zeros());
         }
-        Some(class + window.trailing_zeros())
+        let beyond = class / WORD + 1;
+        let word = (beyond..WORDS as u32).find(|word| self.words[*word as usize] != 0)?;
+        Some(word * WORD + self.words[word as usize].trailing_zeros())
     }
 
     /// The class whose first block is lowest, of `from` and of the first `LOOKS` others up to `last` that have a block. Those 63 classes
@@ -82,6 +80,9 @@ impl Lists {
     pub(super) fn lowest<const LOOKS: usize>(&self, from: u32, last: u32) -> u32 {
         let further = last.saturating_sub(from).min(WORD - 1);
         let mut window = self.window(from) & (2u64 << further).wrapping_sub(2);
+        if window == 0 {
+            return from;
+        }
         let ranks: &[u64; WORD as usize] =
             self.ranks[from as usize % CLASSES..].first_chunk().unwrap_or(&[LAST; WORD as usize]);
         let (mut best, mut lowest) = (0, ranks[0]);

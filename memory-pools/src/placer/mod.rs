@@ -30,12 +30,14 @@
 
 mod classes;
 mod linear;
+mod nodes;
 mod segregated;
 mod slabs;
 
 pub use linear::Linear;
+pub(crate) use nodes::NOBODY;
 pub use segregated::SegregatedFit;
-pub(crate) use segregated::{ANYONE, APART, NOBODY};
+pub(crate) use segregated::{ANYONE, APART};
 pub use slabs::Slabs;
 
 /// In place of an index: there is none.

@@ -1,31 +1,30 @@
-//! Two-level segregated fit over offsets, in constant time.
+//! Segregated fit over offsets, in constant time.
 //!
-//! Free blocks are kept in lists by size class, sixteen classes to a power of two, with a bitmap over them. Blocks of a span are linked in the order of their offsets, so that a freed block merges with its free neighbours at once. Every block, free
-//! or used, is one node of a table; the node's index and generation are the allocation's key.
+//! Free blocks are kept in lists by size class, sixteen classes to a power of two, with a bitmap over them. Blocks of a span are linked
+//! in the order of their offsets, so that a freed block merges with its free neighbours at once. Every block, free or used, is one node
+//! of a table; the node's index and a generation, which none of the 2³² blocks before had, are the allocation's key.
 //!
 //! Where a request goes among the blocks that hold it decides what is wasted later. Three rules, each a matter of a few comparisons,
 //! leave less than an exact best fit does: of a list the head is the lowest block, as far as one comparison at each free can see to
 //! that; what is small beside the largest request goes to the lowest of a few heads; and what lies behind the last block of a span
 //! is used when nothing else holds the request. `pool-waste` of the benches measures it.
 //!
+//! A free and a request are functions on their own, and all they do is inlined into them or, where it is rare, called last: what they
+//! take doesn't hang on where the compiler sees fit to inline. What can't be foreseen, as which block lies lowest, is selected without a
+//! branch. `pool-churn` counts it.
+//!
 //! Free blocks live in *lanes*, each with its own lists. Blocks of different lanes never merge. Lane 0 is memory anyone may have;
 //! the pool uses the others for memory that only some may have yet.
 
 use super::classes::{LAST, Lists, class_of};
+use super::nodes::{EMPTY, NOBODY, Node, USED, insert_after, link, list, list_of, occupy, to_spare, unlink};
 use super::{Block, BlockKey, MAX_SPAN, PlaceError, Placer, SpanKey};
 use alloc::vec::Vec;
 
-/// In place of a node: there is none. It is a node nevertheless, which belongs to no lane and is in no list, so that whoever links others
-/// may write into it instead of asking whether there is a neighbour, which can't be foreseen.
-pub(crate) const NOBODY: u32 = 0;
 /// The lane of memory that anyone may have.
 pub(crate) const ANYONE: u32 = 0;
 /// The lane whose blocks merge with nothing: each is kept apart for a reason of its own.
 pub(crate) const APART: u32 = 1;
-/// In place of a lane: the block is in use.
-const USED: u32 = u32::MAX;
-/// In place of a lane: the node holds no block.
-const SPARE: u32 = u32::MAX - 1;
 
 /// How many blocks of the request's own class are looked at before a span is used further towards its end.
 const LOOKS_BEFORE_THE_END: u32 = 64;
@@ -37,44 +36,6 @@ const SMALL: u32 = 20;
 /// largest request there was.
 const LOOKS: usize = 11;
 const SLACK: u32 = 8;
-
-#[derive(Clone, Copy)]
-struct Node {
-    /// The span's tag and the offset in it, so that one comparison orders blocks.
-    place: u64,
-    size: u32,
-    /// Neighbours by offset.
-    before: u32,
-    after: u32,
-    /// Neighbours in the list of the lane and class, while free. `next` also links spare nodes.
-    previous: u32,
-    next: u32,
-    lane: u32,
-    /// The class it is listed in, while free.
-    class: u32,
-    generation: u32,
-}
-
-/// A node that holds no block, and what [`NOBODY`] names: its place ranks last.
-const EMPTY: Node = Node {
-    place: LAST,
-    size: 0,
-    before: NOBODY,
-    after: NOBODY,
-    previous: NOBODY,
-    next: NOBODY,
-    lane: SPARE,
-    class: 0,
-    generation: 0,
-};
-
-impl Node {
-    /// Whose turn comes first in its list: by place, and what lies behind the last block of a span comes last.
-    #[inline(always)]
-    fn rank(&self) -> u64 {
-        if self.after == NOBODY { LAST } else { self.place }
-    }
-}
 
 /// Places blocks of any size, merged again with their free neighbours when they are freed.
 ///
@@ -92,6 +53,8 @@ impl Node {
 pub struct SegregatedFit {
     nodes: Vec<Node>,
     spare: u32,
+    /// Of the block that came into use last.
+    generation: u32,
     /// No remainder smaller than this is split off.
     minimal: u32,
     /// The largest request there was, the largest one that is small beside it, and how much larger than such a request its block may be.
@@ -131,6 +94,7 @@ impl SegregatedFit {
         Self {
             nodes: alloc::vec![EMPTY],
             spare: NOBODY,
+            generation: 0,
             minimal: minimal.max(1),
             largest_request: 0,
             small: 0,
@@ -152,7 +116,7 @@ impl SegregatedFit {
 
     #[inline]
     pub(crate) fn lane(&self, index: u32) -> u32 {
-        self.nodes[index as usize].lane
+        self.nodes[index as usize].lane()
     }
 
     #[inline]
@@ -172,7 +136,7 @@ impl SegregatedFit {
 
     /// Whether a block of a span is in no one's use.
     pub(crate) fn is_free(&self, index: u32) -> bool {
-        self.nodes[index as usize].lane != USED
+        self.nodes[index as usize].list != USED
     }
 
     /// The block that ends where this one begins.
@@ -201,7 +165,7 @@ impl SegregatedFit {
         core::iter::from_fn(move || {
             let node = self.listed(at)?;
             let index = core::mem::replace(&mut at, node.after);
-            Some((index, node.size, node.lane != USED))
+            Some((index, node.size, node.list != USED))
         })
     }
 
@@ -216,9 +180,10 @@ impl SegregatedFit {
     #[inline(always)]
     fn find_large(&self, lists: &Lists, size: u32) -> Option<u32> {
         let own = class_of(size);
-        match lists.first_from(self.first_holding(lists, own, size)) {
-            Some(first) if lists.rank(first) != LAST => Some(lists.head(first)),
-            _ => self.find_at_last(lists, own, size),
+        let first = lists.first_from(self.first_holding(lists, own, size));
+        match first {
+            Some(class) if lists.rank(class) != LAST => Some(lists.head(class)),
+            _ => self.find_at_last(lists, own, size, first),
         }
     }
 
@@ -227,7 +192,14 @@ impl SegregatedFit {
         let own = class_of(size);
         let from = self.first_holding(lists, own, size);
         let lowest = lists.lowest::<LOOKS>(from, class_of(size + self.slack));
-        if lists.rank(lowest) == LAST { self.find_at_last(lists, own, size) } else { Some(lists.head(lowest)) }
+        if lists.rank(lowest) != LAST {
+            return Some(lists.head(lowest));
+        }
+        let first = lists.first_from(from);
+        match first {
+            Some(class) if lists.rank(class) != LAST => Some(lists.head(class)),
+            _ => self.find_at_last(lists, own, size, first),
+        }
     }
 
     /// The first class of whose blocks, as far as a request looks at them, each holds `size`: the size's own, `own`, where the first
@@ -237,13 +209,13 @@ impl SegregatedFit {
         own + u32::from(self.nodes[lists.head(own) as usize].size < size)
     }
 
-    /// Where none of the first blocks will do but one behind the last of a span: that is left whole while anything else holds the size.
+    /// Where the first class with a block has none but behind the last of a span: that is left whole while anything else holds the size.
     #[inline(always)]
-    fn find_at_last(&self, lists: &Lists, own: u32, size: u32) -> Option<u32> {
-        let above = lists.first_from(own + 1);
+    fn find_at_last(&self, lists: &Lists, own: u32, size: u32, first: Option<u32>) -> Option<u32> {
+        let above = if first == Some(own) { lists.first_from(own + 1) } else { first };
         match above {
-            Some(first) if lists.rank(first) != LAST => Some(lists.head(first)),
-            _ => self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(above.map(|first| lists.head(first))),
+            Some(class) if lists.rank(class) != LAST => Some(lists.head(class)),
+            _ => self.find_in_class(lists, size, LOOKS_BEFORE_THE_END).or(above.map(|class| lists.head(class))),
         }
     }
 
@@ -284,43 +256,42 @@ impl SegregatedFit {
         if self.is_unprepared(size) {
             self.prepare(size);
         }
-        if lane == ANYONE { self.take_from(index, ANYONE, size) } else { self.take_from(index, lane, size) }
+        if lane == ANYONE { self.take_from(index, ANYONE, size).0 } else { self.take_from(index, lane, size).0 }
     }
 
     #[inline(always)]
-    fn take_from(&mut self, index: u32, lane: u32, size: u32) -> u32 {
+    fn take_from(&mut self, index: u32, lane: u32, size: u32) -> (u32, &Node) {
         let minimal = self.minimal;
-        let (nodes, lists, spare) = self.parts(lane);
+        let (nodes, lists, spare, generation) = self.parts(lane);
         let node = &mut nodes[index as usize];
         let (rest, after) = (node.size - size, node.after);
         if rest >= minimal && (after != NOBODY || lane != ANYONE) {
             let (place, class) = (node.place, class_of(rest));
             node.size = rest;
             // Something comes after it now.
-            if class != node.class || after == NOBODY {
+            if node.list != list_of(lane, class) || after == NOBODY {
                 unlink(nodes, lists, index);
                 link(nodes, lists, index, lane, (class, place));
             }
-            return insert_after(nodes, spare, index, after, place + u64::from(rest), size);
+            let taken = insert_after(nodes, spare, index, after, place + u64::from(rest), size);
+            return occupy(nodes, generation, taken);
         }
         unlink(nodes, lists, index);
-        let node = &mut nodes[index as usize];
-        node.lane = USED;
-        node.generation = node.generation.wrapping_add(1);
         if rest >= minimal {
+            let node = &mut nodes[index as usize];
             node.size = size;
             let place = node.place + u64::from(size);
             let rest = insert_after(nodes, spare, index, after, place, rest);
             list(nodes, lists, rest, lane);
         }
-        index
+        occupy(nodes, generation, index)
     }
 
-    /// The nodes, a lane's lists, and the first spare node.
+    /// The nodes, a lane's lists, the first spare node, and the generation of the block that came into use last.
     #[inline(always)]
-    fn parts(&mut self, lane: u32) -> (&mut [Node], &mut Lists, &mut u32) {
+    fn parts(&mut self, lane: u32) -> (&mut [Node], &mut Lists, &mut u32, &mut u32) {
         let lists = if lane == ANYONE { &mut self.anyone } else { &mut self.others[lane as usize - 1] };
-        (&mut self.nodes, lists, &mut self.spare)
+        (&mut self.nodes, lists, &mut self.spare, &mut self.generation)
     }
 
     #[cold]
@@ -386,8 +357,7 @@ impl SegregatedFit {
 
     #[inline(always)]
     fn allocate_from(&mut self, free: u32, size: u32) -> Block {
-        let taken = self.take_from(free, ANYONE, size);
-        self.placed(taken)
+        placed(self.take_from(free, ANYONE, size))
     }
 
     /// What [`allocate`](Placer::allocate) seldom comes to: it refuses only after a look at each free block of the size's class. On
@@ -399,30 +369,19 @@ impl SegregatedFit {
             return Err(PlaceError::Empty);
         }
         let free = self.find_any(ANYONE, size).ok_or(PlaceError::Full { size, alignment: 1 })?;
-        let taken = self.take(free, ANYONE, size);
-        Ok(self.placed(taken))
-    }
-
-    #[inline(always)]
-    fn placed(&self, index: u32) -> Block {
-        let node = &self.nodes[index as usize];
-        Block {
-            key: BlockKey { index, generation: node.generation },
-            span: (node.place >> 32) as u32,
-            offset: node.place as u32,
-            size: node.size,
-        }
+        self.prepare(size);
+        Ok(self.allocate_from(free, size))
     }
 
     /// Takes `size` units at `offset` of a free block of [`ANYONE`] that has them there. The answer is the block in use.
-    fn take_at(&mut self, index: u32, offset: u32, size: u32) -> u32 {
+    fn take_at(&mut self, index: u32, offset: u32, size: u32) -> Block {
         self.prepare(size);
         // Two spare nodes, for what comes before it and for what comes after.
         while self.listed(self.spare).is_none_or(|first| first.next == NOBODY) {
             self.add_spares();
         }
         let minimal = self.minimal;
-        let (nodes, lists, spare) = self.parts(ANYONE);
+        let (nodes, lists, spare, generation) = self.parts(ANYONE);
         unlink(nodes, lists, index);
         let Node { place, size: whole, after, .. } = nodes[index as usize];
         let gap = offset - place as u32;
@@ -438,10 +397,7 @@ impl SegregatedFit {
             let rest = insert_after(nodes, spare, taken, after, place + u64::from(size), have - size);
             list(nodes, lists, rest, ANYONE);
         }
-        let node = &mut nodes[taken as usize];
-        node.lane = USED;
-        node.generation = node.generation.wrapping_add(1);
-        taken
+        placed(occupy(nodes, generation, taken))
     }
 
     /// Frees a used block into a lane and merges it with neighbours there. The answer is the block it became part of, which is the
@@ -459,7 +415,7 @@ impl SegregatedFit {
         let (mut index, mut end, mut absorbed) = (index, after, NOBODY);
         if lane != APART {
             let node = &nodes[after as usize];
-            if node.lane == lane {
+            if node.lane() == lane {
                 (size, end, absorbed) = (size + node.size, node.after, after);
                 unlink(nodes, lists, after);
                 to_spare(nodes, spare, after);
@@ -467,11 +423,11 @@ impl SegregatedFit {
                 nodes[end as usize].before = index;
             }
             let node = &mut nodes[before as usize];
-            if node.lane == lane {
+            if node.lane() == lane {
                 size += node.size;
                 (node.size, node.after) = (size, end);
                 // Where it stays in its class, it stays in its place there too, unless it became what lies behind the last block.
-                let stays = class_of(size) == node.class && end != NOBODY;
+                let stays = class_of(size) == node.class() && end != NOBODY;
                 to_spare(nodes, spare, index);
                 nodes[end as usize].before = before;
                 if stays {
@@ -490,7 +446,7 @@ impl SegregatedFit {
 
     /// Moves a free block to another lane. The answer is as of [`put`](Self::put).
     pub(crate) fn move_to(&mut self, index: u32, lane: u32) -> (u32, u32) {
-        let (nodes, lists, _) = self.parts(self.lane(index));
+        let (nodes, lists, ..) = self.parts(self.lane(index));
         unlink(nodes, lists, index);
         self.put(index, lane)
     }
@@ -501,74 +457,20 @@ impl SegregatedFit {
     }
 }
 
-// These have nodes and lists apart, lest a change of one make the other be looked up again.
-
-/// Puts a block, in use, between one and what comes after it. It is the first spare node, of which there is one.
 #[inline(always)]
-fn insert_after(nodes: &mut [Node], spare: &mut u32, index: u32, after: u32, place: u64, size: u32) -> u32 {
-    let inserted = *spare;
-    let node = &mut nodes[inserted as usize];
-    *spare = node.next;
-    // The generation goes on, so that keys of former tenants stay stale.
-    node.generation = node.generation.wrapping_add(1);
-    (node.place, node.size, node.lane) = (place, size, USED);
-    (node.before, node.after) = (index, after);
-    nodes[index as usize].after = inserted;
-    nodes[after as usize].before = inserted;
-    inserted
-}
-
-#[inline(always)]
-fn to_spare(nodes: &mut [Node], spare: &mut u32, index: u32) {
-    let node = &mut nodes[index as usize];
-    node.lane = SPARE;
-    node.next = core::mem::replace(spare, index);
-}
-
-/// Lists a block, as one of a lane.
-#[inline(always)]
-fn list(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32) {
-    let node = &nodes[index as usize];
-    let listed = (class_of(node.size), node.rank());
-    link(nodes, lists, index, lane, listed);
-}
-
-/// Lists a block whose class and rank are known.
-#[inline(always)]
-fn link(nodes: &mut [Node], lists: &mut Lists, index: u32, lane: u32, (class, rank): (u32, u64)) {
-    let node = &mut nodes[index as usize];
-    (node.lane, node.class) = (lane, class);
-    let head = lists.head(class);
-    // One comparison keeps a low place at the head, which is what a request looks at; the others needn't be in order.
-    if rank <= lists.rank(class) {
-        (node.previous, node.next) = (NOBODY, head);
-        nodes[head as usize].previous = index;
-        lists.set_head(class, index, rank);
-        return;
-    }
-    let next = core::mem::replace(&mut nodes[head as usize].next, index);
-    let node = &mut nodes[index as usize];
-    (node.previous, node.next) = (head, next);
-    nodes[next as usize].previous = index;
-}
-
-/// Takes a block out of its list.
-#[inline(always)]
-fn unlink(nodes: &mut [Node], lists: &mut Lists, index: u32) {
-    let Node { class, previous, next, .. } = nodes[index as usize];
-    let second = &mut nodes[next as usize];
-    second.previous = previous;
-    if previous == NOBODY {
-        lists.replace_head(class, next, second.rank());
-    } else {
-        nodes[previous as usize].next = next;
+fn placed((index, node): (u32, &Node)) -> Block {
+    Block {
+        key: BlockKey { index, generation: node.previous },
+        span: (node.place >> 32) as u32,
+        offset: node.place as u32,
+        size: node.size,
     }
 }
 
 impl Placer for SegregatedFit {
     fn add_span(&mut self, tag: u32, size: u32) -> SpanKey {
         self.prepare(0);
-        let (nodes, lists, spare) = self.parts(ANYONE);
+        let (nodes, lists, spare, _) = self.parts(ANYONE);
         let root = insert_after(nodes, spare, NOBODY, NOBODY, u64::from(tag) << 32, size);
         list(nodes, lists, root, ANYONE);
         SpanKey(root)
@@ -578,7 +480,7 @@ impl Placer for SegregatedFit {
         if !self.is_span_free(&span) {
             return Err(span);
         }
-        let (nodes, lists, spare) = self.parts(ANYONE);
+        let (nodes, lists, spare, _) = self.parts(ANYONE);
         unlink(nodes, lists, span.0);
         to_spare(nodes, spare, span.0);
         Ok(())
@@ -588,7 +490,7 @@ impl Placer for SegregatedFit {
     fn is_span_free(&self, span: &SpanKey) -> bool {
         self.nodes
             .get(span.0 as usize)
-            .is_some_and(|root| root.lane == ANYONE && (root.before, root.after) == (NOBODY, NOBODY))
+            .is_some_and(|root| root.lane() == ANYONE && (root.before, root.after) == (NOBODY, NOBODY))
     }
 
     /// Constant time where a piece of the size and alignment together is free; else a look at each free block of the classes between
@@ -601,8 +503,7 @@ impl Placer for SegregatedFit {
             return self.allocate(size);
         }
         let (index, offset) = self.find_aligned(size, alignment).ok_or(PlaceError::Full { size, alignment })?;
-        let taken = self.take_at(index, offset, size);
-        Ok(self.placed(taken))
+        Ok(self.take_at(index, offset, size))
     }
 
     /// Constant time on a hit. Before it refuses a request it looks at each free block of the size's class.
@@ -622,7 +523,7 @@ impl Placer for SegregatedFit {
     /// Constant time.
     fn free(&mut self, key: BlockKey) -> bool {
         match self.nodes.get(key.index as usize) {
-            Some(node) if node.generation == key.generation && node.lane == USED => {
+            Some(node) if node.previous == key.generation && node.list == USED => {
                 self.put_into(key.index, ANYONE);
                 true
             }
@@ -632,7 +533,7 @@ impl Placer for SegregatedFit {
 
     fn block(&self, key: BlockKey) -> Option<Block> {
         let node = self.nodes.get(key.index as usize)?;
-        (node.generation == key.generation && node.lane == USED).then(|| self.placed(key.index))
+        (node.previous == key.generation && node.list == USED).then(|| placed((key.index, node)))
     }
 
     /// Takes time with the number of free blocks of the largest class.

@@ -13,10 +13,11 @@ fn check(placer: &SegregatedFit, spans: &[(&SpanKey, u32)], lanes: u32) {
             let node = &placer.nodes[index as usize];
             assert_eq!((node.place as u32, node.before), (offset, before), "blocks follow each other");
             assert!(length > 0 || *size == 0);
-            let merges = node.lane != USED && node.lane != APART;
-            assert!(!(merges && before_lane == node.lane), "free neighbours of a lane are merged");
-            free += usize::from(node.lane != USED);
-            (offset, before, before_lane) = (offset + length, index, node.lane);
+            let lane = if node.list == USED { USED } else { node.lane() };
+            let merges = lane != USED && lane != APART;
+            assert!(!(merges && before_lane == lane), "free neighbours of a lane are merged");
+            free += usize::from(lane != USED);
+            (offset, before, before_lane) = (offset + length, index, lane);
         }
         assert_eq!(offset, *size, "blocks fill the span");
     }
@@ -32,7 +33,8 @@ fn check(placer: &SegregatedFit, spans: &[(&SpanKey, u32)], lanes: u32) {
                 if previous == NOBODY {
                     assert_eq!(lists.rank(class), node.rank());
                 }
-                assert_eq!((node.lane, class_of(node.size), node.previous), (lane, class, previous));
+                assert_eq!((node.lane(), node.class(), node.previous), (lane, class, previous));
+                assert_eq!(class_of(node.size), class, "a block is listed by its size");
                 (previous, at) = (at, node.next);
                 listed += 1;
             }
@@ -139,6 +141,22 @@ fn spans_never_merge_and_an_empty_one_holds_nothing() {
     assert_ne!(x.span, y.span);
     assert!(placer.free(x.key) && placer.free(y.key));
     check(&placer, &[(&a, 10), (&b, 10), (&c, 0)], 2);
+}
+
+#[test]
+fn the_lowest_first_block_of_so_many_classes_is_chosen_and_none_too_far_above() {
+    let mut lists = Lists::EMPTY;
+    for (class, rank) in [(40, 9), (43, 7), (50, 5), (90, 3), (103, 2), (104, 1)] {
+        lists.set_head(class, class, rank);
+    }
+    assert_eq!([lists.lowest::<1>(40, 500), lists.lowest::<2>(40, 500)], [43, 50], "one look, and two");
+    assert_eq!([lists.lowest::<11>(40, 90), lists.lowest::<11>(40, 89)], [90, 50], "up to the last, with it");
+    assert_eq!(lists.lowest::<11>(40, 500), 103, "63 classes above at most");
+    assert_eq!([lists.lowest::<11>(40, 40), lists.lowest::<11>(41, 40)], [40, 41], "no class but the first");
+    let found = [0, 44, 51, 104, 105].map(|class| lists.first_from(class));
+    assert_eq!(found, [Some(40), Some(50), Some(90), Some(104), None]);
+    lists.replace_head(90, NOBODY, LAST);
+    assert_eq!((lists.first_from(51), lists.last_class()), (Some(103), Some(104)));
 }
 
 #[test]
