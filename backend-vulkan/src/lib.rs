@@ -24,6 +24,7 @@ mod loss;
 mod memory;
 mod options;
 mod queue;
+mod recording_memory;
 mod resource;
 #[cfg(test)]
 mod rig;
