@@ -149,10 +149,17 @@ impl VulkanStream {
             self.bound = Bound { pipeline: code.raw(), ranges };
         }
         if let Parameters::Pushed(bytes) = code.parameters() {
-            let mut padded = [0; MAX_PARAMETERS as usize];
-            let length = parameters.len().min(padded.len());
-            padded[..length].copy_from_slice(&parameters[..length]);
-            let pushed = &padded[..(bytes as usize).next_multiple_of(4).min(padded.len())];
+            let length = (bytes as usize).next_multiple_of(4).min(MAX_PARAMETERS as usize);
+            let mut padded;
+            let pushed = match parameters.len() == length {
+                true => parameters,
+                false => {
+                    padded = [0; MAX_PARAMETERS as usize];
+                    let given = parameters.len().min(length);
+                    padded[..given].copy_from_slice(&parameters[..given]);
+                    &padded[..length]
+                }
+            };
             let stage = vk::ShaderStageFlags::COMPUTE;
             // SAFETY: as above; the layout has a range of this length.
             unsafe { device.raw.cmd_push_constants(command, code.layout(), stage, 0, pushed) };

@@ -26,6 +26,7 @@ mod mapping;
 mod memory;
 mod options;
 mod queue;
+mod recording_memory;
 mod resource;
 #[cfg(test)]
 mod rig;

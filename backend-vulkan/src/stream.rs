@@ -21,6 +21,7 @@ use crate::kernel::Pipeline;
 use crate::launch::Bound;
 use crate::loss::Loss;
 use crate::queue::{Links, Queue, Wait};
+use crate::recording_memory::RecordingMemory;
 use crate::staging::{Direction, StagingBlock};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -72,6 +73,8 @@ pub struct VulkanStream {
     device: Arc<Device>,
     queue: Arc<Queue>,
     pool: vk::CommandPool,
+    /// What the pool's command buffers are recorded in.
+    recording: RecordingMemory,
     pub(crate) open: Batch,
     flight: VecDeque<Batch>,
     spare: Vec<Batch>,
@@ -165,13 +168,15 @@ impl VulkanStream {
     pub(crate) fn new(device: &Arc<Device>, loss: &Loss, queue: &Arc<Queue>) -> Result<Self> {
         let flags = vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER | vk::CommandPoolCreateFlags::TRANSIENT;
         let info = vk::CommandPoolCreateInfo::default().flags(flags).queue_family_index(queue.family());
-        // SAFETY: the family is one the device was made with.
-        let pool = unsafe { device.raw.create_command_pool(&info, None) }
+        let recording = RecordingMemory::new();
+        // SAFETY: the family is one the device was made with, and the memory stays as long as the pool.
+        let pool = unsafe { device.raw.create_command_pool(&info, Some(&recording.callbacks())) }
             .map_err(|result| loss.failed("vkCreateCommandPool", result))?;
         Ok(Self {
             device: device.clone(),
             queue: queue.clone(),
             pool,
+            recording,
             open: Batch::new(),
             flight: VecDeque::new(),
             spare: Vec::new(),
@@ -390,12 +395,13 @@ impl VulkanStream {
 impl Drop for VulkanStream {
     fn drop(&mut self) {
         if self.is_idle() {
-            // SAFETY: nothing of the pool is in use any more.
-            unsafe { self.device.raw.destroy_command_pool(self.pool, None) };
+            // SAFETY: nothing of the pool is in use any more, and it was made with these callbacks.
+            unsafe { self.device.raw.destroy_command_pool(self.pool, Some(&self.recording.callbacks())) };
         } else {
             // What the device still uses is left to it, and the device itself too.
             log::warn!("a stream of {} still works: it is left to itself", self.device.properties.info.device);
             mem::forget(mem::take(&mut self.flight));
+            mem::forget(mem::replace(&mut self.recording, RecordingMemory::new()));
             mem::forget(self.device.clone());
         }
     }
