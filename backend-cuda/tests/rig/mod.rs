@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome, Place};
@@ -200,8 +200,6 @@ pub struct Gate {
     stream: sys::CUstream,
     event: sys::CUevent,
     state: Arc<(Mutex<bool>, Condvar)>,
-    /// Whether somebody still holds the event.
-    pub held: Arc<AtomicBool>,
 }
 
 // SAFETY: handles, which the double takes on any thread.
@@ -220,15 +218,6 @@ fn done(result: sys::CUresult) {
     assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
 }
 
-/// Dropped with the event.
-struct Owner(Arc<AtomicBool>);
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
-    }
-}
-
 impl Gate {
     pub fn new(device: &Device) -> Self {
         let (mut context, mut stream, mut event) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
@@ -244,13 +233,17 @@ impl Gate {
             done(sys::cuEventRecord(event, stream));
             done(sys::cuCtxPopCurrent_v2(&mut context));
         }
-        Self { raw, context, stream, event, state, held: Arc::new(AtomicBool::new(true)) }
+        Self { raw, context, stream, event, state }
     }
 
     /// The event that happens when the gate opens.
     pub fn event(&self) -> Foreign {
         // SAFETY: recorded, and destroyed at the end of the test.
-        Foreign::new(unsafe { CudaEvent::new(self.event, Owner(self.held.clone())) })
+        Foreign::new(unsafe { CudaEvent::new(self.event, ()) })
+    }
+
+    pub fn raw_event(&self) -> sys::CUevent {
+        self.event
     }
 
     pub fn open(&self) {
