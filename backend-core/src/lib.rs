@@ -13,6 +13,8 @@ pub mod dry;
 mod open;
 pub mod rows;
 pub mod server;
+#[cfg(feature = "std")]
+pub mod together;
 
 pub use dry::Dry;
 pub use open::open;
