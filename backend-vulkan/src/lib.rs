@@ -10,7 +10,6 @@ mod descriptors;
 mod device;
 mod driver;
 mod event;
-mod exit;
 mod external;
 mod failure;
 #[cfg(unix)]
@@ -33,6 +32,8 @@ mod storage;
 mod stream;
 mod transfer;
 mod validation;
+
+pub(crate) use trunnion_backend_core::exit;
 
 pub use ash;
 pub use backend::VulkanBackend;

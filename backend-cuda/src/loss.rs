@@ -1,0 +1,28 @@
+//! Whether the device is lost, and what was seen first: the same answer to every call from then on.
+
+use std::sync::OnceLock;
+use trunnion_runtime_core::error::{Error, Result};
+
+/// The device's fault, once there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Loss(OnceLock<Error>);
+
+impl Loss {
+    /// The fault, where there is one.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`].
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.0.get() {
+            None => Ok(()),
+            Some(lost) => Err(lost.clone()),
+        }
+    }
+
+    /// The error of a call that failed. A fault of the device stays; of several the first counts.
+    #[cold]
+    pub(crate) fn note(&self, error: Error) -> Error {
+        if error.is_device_lost() { self.0.get_or_init(|| error).clone() } else { error }
+    }
+}
