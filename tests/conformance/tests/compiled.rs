@@ -4,10 +4,10 @@
 #![forbid(unsafe_code)]
 #![cfg(feature = "cuda")]
 
-use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use trunnion_backend_cuda::cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
 use trunnion_conformance::kernels;
 use trunnion_cuda_double::compilers::Compilers;
 use trunnion_runtime_core::error::SourceForm;

@@ -22,6 +22,8 @@ pub(crate) const SHARED_BYTES: u32 = 48 << 10;
 pub(crate) const SHARED_BYTES_ASKED: u32 = 227 << 10;
 /// Compute capability: code for later hardware is refused.
 pub(crate) const CAPABILITY: (u32, u32) = (9, 0);
+/// The newest PTX that a driver for CUDA 13.0 takes.
+pub(crate) const PTX_VERSION: (u32, u32) = (9, 0);
 /// Multiprocessors.
 pub(crate) const MULTIPROCESSORS: u32 = 132;
 /// Threads that a multiprocessor holds at once.
