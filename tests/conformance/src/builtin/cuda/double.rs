@@ -81,7 +81,8 @@ impl OnDouble {
             // A page is then one call.
             settings.options.insert("vmm".to_string(), "false".to_string());
         }
-        let backend = CudaBackend::new(CudaOptions::default().library(double.path()).compiler(&compilers.root));
+        // The driver that is found is the double, which is loaded.
+        let backend = CudaBackend::new(CudaOptions::default().compiler(&compilers.root));
         let opened = backend.open(device.ordinal().unsigned_abs(), &settings);
         self.state().used.push(Used { device, is_lost: variant.lose_after.is_some() });
         let opened = opened?;
