@@ -16,6 +16,8 @@ pub mod exit;
 mod open;
 pub mod rows;
 pub mod server;
+#[cfg(feature = "std")]
+pub mod together;
 
 pub use dry::Dry;
 pub use open::open;

@@ -4,6 +4,7 @@
 //! errors and nothing is encoded. `unsafe` here is the trait's signature, and calls made under its promise.
 
 use crate::blocks::Blocks;
+use crate::compiler::Compiler;
 use crate::device::Device;
 use crate::failure::refusal;
 use crate::import;
@@ -11,11 +12,13 @@ use crate::kernel::{self, CudaCode};
 use crate::lane::Lane;
 use crate::pinned::{self, PinnedBlock};
 use crate::properties::PAGE_ALIGNMENT;
+use crate::reader::CudaReader;
 use crate::resource::CudaResource;
 use crate::storage::CudaPage;
 use crate::stream::{CudaStream, Supplies};
 use alloc::boxed::Box;
-use alloc::string::ToString;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
@@ -29,6 +32,7 @@ use trunnion_backend_core::driver::{
 };
 use trunnion_backend_core::exit::{self, Inside, Step};
 use trunnion_backend_core::rows::{check_extent, check_length};
+use trunnion_backend_core::together;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::{Error, Result};
@@ -54,7 +58,10 @@ const LOOKS: [Duration; 2] = [Duration::from_micros(10), Duration::from_millis(1
 /// that the device does not survive.
 pub struct CudaDriver {
     device: Arc<Device>,
-    reader: Arc<dyn KernelReader>,
+    compiler: Arc<Compiler>,
+    /// What besides source and hardware code depends on.
+    identity: String,
+    reader: Arc<CudaReader>,
     lanes: Vec<Weak<Lane>>,
     supplies: Supplies,
     notifier: Option<Notifier>,
@@ -75,8 +82,10 @@ impl CudaDriver {
             device: device.clone(),
         };
         device.set_driven(true);
-        let reader = kernel::reader(&device);
-        Ok(Self { device, reader, lanes: Vec::new(), supplies, notifier: None, inside: None })
+        let compiler = Arc::new(Compiler::of(&device));
+        let identity = format!("trunnion-cuda {}, {}", env!("CARGO_PKG_VERSION"), compiler.identity());
+        let reader = Arc::new(CudaReader::new(&compiler));
+        Ok(Self { device, compiler, identity, reader, lanes: Vec::new(), supplies, notifier: None, inside: None })
     }
 
     fn lanes(&self) -> impl Iterator<Item = Arc<Lane>> + '_ {
@@ -151,11 +160,23 @@ unsafe impl Driver for CudaDriver {
 
     fn compile(&mut self, kernel: &KernelHandle, bounds: Bounds, stored: Option<&[u8]>) -> Result<Compiled<CudaCode>> {
         self.device.loss.check()?;
-        kernel::compile(&self.device, &CompileJob { kernel, bounds, stored })
+        kernel::compile(&self.device, &self.compiler, &CompileJob { kernel, bounds, stored })
+    }
+
+    fn compiles_at_once(&self) -> usize {
+        together::at_once()
+    }
+
+    fn compile_together(&mut self, jobs: &[CompileJob<'_>]) -> Vec<Result<Compiled<CudaCode>>> {
+        if let Err(lost) = self.device.loss.check() {
+            return jobs.iter().map(|_| Err(lost.clone())).collect();
+        }
+        let (device, compiler) = (&self.device, &self.compiler);
+        together::compile_together(jobs, |job| kernel::compile(device, compiler, job))
     }
 
     fn compiler_identity(&self) -> &str {
-        kernel::IDENTITY
+        &self.identity
     }
 
     fn open_stream(&mut self) -> Result<CudaStream> {

@@ -15,6 +15,15 @@ pub(crate) mod status {
     pub(crate) const OUT_OF_MEMORY: u32 = 2;
     pub(crate) const DEINITIALIZED: u32 = 4;
     pub(crate) const NO_DEVICE: u32 = 100;
+    pub(crate) const INVALID_IMAGE: u32 = 200;
+    pub(crate) const NO_BINARY_FOR_GPU: u32 = 209;
+    pub(crate) const INVALID_PTX: u32 = 218;
+    pub(crate) const JIT_COMPILER_NOT_FOUND: u32 = 221;
+    pub(crate) const UNSUPPORTED_PTX_VERSION: u32 = 222;
+    pub(crate) const JIT_COMPILATION_DISABLED: u32 = 223;
+    pub(crate) const UNSUPPORTED_DEVSIDE_SYNC: u32 = 225;
+    pub(crate) const INVALID_SOURCE: u32 = 300;
+    pub(crate) const NOT_FOUND: u32 = 500;
     pub(crate) const NOT_READY: u32 = 600;
 }
 

@@ -1,124 +1,92 @@
-//! Launches: arguments, and counts that lie in memory.
+//! Launches: encoded with their arguments in words of the batch, and handed to the stream as the driver takes them.
+//!
+//! The arguments of a launch lie one after the other: the buffers' addresses, the parameters, the buffers' lengths, as many of them as the
+//! function takes. The batch keeps its words, so that a launch allocates nothing. The driver copies them when it is called.
 
-use crate::blocks::Piece;
 use crate::device::Device;
 use crate::driver::CudaDriver;
+use crate::grid::Counted;
+use crate::kernel::Function;
 use crate::operation::Operation;
+use crate::storage::CudaPage;
 use crate::stream::{CudaStream, Supplies};
-
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr;
 use cudarc::driver::sys;
 use smallvec::SmallVec;
-use trunnion_backend_core::driver::{DriverGrid, DriverLaunch};
+use trunnion_backend_core::driver::{DriverGrid, DriverLaunch, Place};
 use trunnion_runtime_core::error::{Error, Result};
-use trunnion_runtime_core::grid::Grid;
+use trunnion_runtime_core::kernel::INLINE_BUFFERS;
 
-/// Whether counts of a grid in memory are read by the device itself. They go to the host and back.
-pub(crate) const READS_COUNTS_ON_DEVICE: bool = false;
-
-/// Bytes of counts in memory: three `u32`.
-const COUNTS: usize = 12;
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
 
 /// The arguments of a batch's launches.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Arguments(Vec<u64>);
 
+/// A launch whose batch holds its code and has its arguments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch {
+    raw: sys::CUfunction,
+    grid: [u32; 3],
+    workgroup: [u32; 3],
+    shared: u32,
+    /// The first of its arguments' words.
+    start: usize,
+    buffers: usize,
+    parameter_words: usize,
+    lengths: usize,
+}
+
 impl Arguments {
+    /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
-}
 
-/// A launch with known counts.
-pub(crate) struct Launch {
-    function: sys::CUfunction,
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
-    /// Where its arguments begin among those of the batch, in words, and where each of them begins behind that.
-    start: usize,
-    offsets: SmallVec<[u16; 16]>,
-}
-
-impl Launch {
-    /// Hands it to the stream. The context is current.
+    /// Adds those of a launch, whose buffers of no bytes are at `nothing`.
     ///
     /// # Errors
-    /// What the driver answers.
-    pub(crate) fn issue(&self, device: &Device, stream: sys::CUstream, arguments: &Arguments) -> Result<()> {
-        self.issue_with(device, stream, arguments, self.grid)
-    }
-
-    fn issue_with(
-        &self,
-        device: &Device,
-        stream: sys::CUstream,
-        arguments: &Arguments,
-        [x, y, z]: [u32; 3],
-    ) -> Result<()> {
-        let at = |offset: &u16| match arguments.0.get(self.start + usize::from(*offset)) {
-            Some(word) => ptr::from_ref(word).cast_mut().cast::<c_void>(),
-            None => ptr::null_mut(),
-        };
-        let mut pointers: SmallVec<[*mut c_void; 16]> = self.offsets.iter().map(at).collect();
-        let [across, down, deep] = self.block;
-        // SAFETY: the function takes these arguments, and what they point to stays until the batch is finished.
-        let code = unsafe {
-            (device.functions().cuLaunchKernel)(
-                self.function,
-                x,
-                y,
-                z,
-                across,
-                down,
-                deep,
-                self.shared,
-                stream,
-                pointers.as_mut_ptr(),
-                ptr::null_mut(),
-            )
-        };
-        device.check("cuLaunchKernel", code)
-    }
-}
-
-/// A launch whose counts lie in memory.
-pub(crate) struct Counted {
-    launch: Launch,
-    place: sys::CUdeviceptr,
-    found: Piece,
-}
-
-impl Counted {
-    /// Has the counts copied to the host. The context is current.
-    ///
-    /// # Errors
-    /// What the driver answers.
-    pub(crate) fn fetch(&self, device: &Device, stream: sys::CUstream) -> Result<()> {
-        // SAFETY: the counts stay until the batch is finished, and so does what they are copied to, which is as long.
-        let code = unsafe {
-            (device.functions().cuMemcpyDtoHAsync_v2)(self.found.start().as_ptr().cast(), self.place, COUNTS, stream)
-        };
-        device.check("cuMemcpyDtoHAsync_v2", code)
-    }
-
-    /// Launches with the counts that were found. Nothing runs where one of them is zero.
-    ///
-    /// # Errors
-    /// [`Error::GridTooLarge`] for counts over a limit; what the driver answers.
-    pub(crate) fn issue(&self, device: &Device, stream: sys::CUstream, arguments: &Arguments) -> Result<()> {
-        let mut bytes = [0; COUNTS];
-        // SAFETY: the copy was waited for.
-        unsafe { self.found.read(&mut bytes) };
-        let counts @ [x, y, z] =
-            core::array::from_fn(|axis| u32::from_ne_bytes(core::array::from_fn(|i| bytes[4 * axis + i])));
-        Grid::Static(x, y, z).check(device.properties.limits.max_grid)?;
-        if counts.contains(&0) {
-            return Ok(());
+    /// [`Error::BufferCount`] and [`Error::ParameterSize`] for others than the code was compiled for: nothing was then added.
+    fn add(
+        &mut self,
+        code: &Function,
+        buffers: &[Place<'_, CudaPage>],
+        parameters: &[u8],
+        nothing: sys::CUdeviceptr,
+    ) -> Result<Launch> {
+        if buffers.len() != code.buffers() {
+            let (kernel, got, expected) = (code.name().into(), buffers.len(), code.buffers());
+            return Err(Error::BufferCount { kernel, got, expected });
         }
-        self.launch.issue_with(device, stream, arguments, counts)
+        if parameters.len() != code.parameters() {
+            let (kernel, got, expected) = (code.name().into(), parameters.len(), code.parameters());
+            return Err(Error::ParameterSize { kernel, got, expected });
+        }
+        let (words, lengths) = (&mut self.0, code.lengths());
+        let start = words.len();
+        words.extend(buffers.iter().map(|place| match place.size {
+            0 => nothing,
+            _ => place.page.address().wrapping_add(place.offset),
+        }));
+        words.extend(parameters.chunks(WORD).map(|chunk| {
+            let mut word = [0; WORD];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        }));
+        words.extend(buffers.iter().take(lengths).map(|place| place.size));
+        Ok(Launch {
+            raw: code.raw(),
+            grid: [0; 3],
+            workgroup: code.workgroup(),
+            shared: code.shared(),
+            start,
+            buffers: buffers.len(),
+            parameter_words: parameters.len().div_ceil(WORD),
+            lengths,
+        })
     }
 }
 
@@ -129,7 +97,8 @@ impl CudaStream {
     /// As for [`Driver::launch`](trunnion_backend_core::driver::Driver::launch).
     ///
     /// # Errors
-    /// What the driver answers; nothing was then encoded.
+    /// [`Error::BufferCount`], [`Error::ParameterSize`]; [`Error::OutOfRange`] for counts in less memory than they have; no memory for them
+    /// on the host. Nothing was then encoded.
     pub(crate) unsafe fn launch(
         &mut self,
         supplies: &mut Supplies,
@@ -137,49 +106,60 @@ impl CudaStream {
         launch: &DriverLaunch<'_, CudaDriver>,
     ) -> Result<()> {
         let DriverLaunch { code, grid, buffers, parameters, .. } = launch;
-        let block = launch.kernel.workgroup_size();
-        let found = match grid {
-            DriverGrid::Static(_) => None,
-            DriverGrid::Dynamic(place) if place.size < COUNTS as u64 => {
-                let size = place.size;
-                return Err(Error::OutOfRange { what: "grid in memory".into(), range: 0..COUNTS as u64, size });
-            }
+        let (code, open) = (&code.0, &mut *self.open);
+        let added = open.arguments.add(code, buffers, parameters, supplies.nothing.address())?;
+        let operation = match grid {
+            DriverGrid::Static(grid) => Operation::Launch(added.with_grid(*grid)),
             DriverGrid::Dynamic(place) => {
-                Some((place.page.address() + place.offset, self.open.arena.take(&mut supplies.blocks, COUNTS)?))
+                let most = supplies.device.properties.limits.max_grid;
+                Operation::Counted(Counted::new(&mut open.arena, &mut supplies.blocks, added, *place, most)?)
             }
         };
-        let words = &mut self.open.arguments.0;
-        let start = words.len();
-        let mut offsets = SmallVec::new();
-        for place in *buffers {
-            offsets.push((words.len() - start) as u16);
-            words.push(match place.size {
-                0 => supplies.nothing.address(),
-                _ => place.page.address() + place.offset,
-            });
-        }
-        if !parameters.is_empty() {
-            offsets.push((words.len() - start) as u16);
-            for chunk in parameters.chunks(8) {
-                let mut word = [0; 8];
-                word[..chunk.len()].copy_from_slice(chunk);
-                words.push(u64::from_ne_bytes(word));
-            }
-        }
-        for place in *buffers {
-            offsets.push((words.len() - start) as u16);
-            words.push(place.size);
-        }
-        let counts = if let DriverGrid::Static(counts) = grid { *counts } else { [0; 3] };
-        let launch = Launch { function: code.0.raw(), grid: counts, block, shared: 0, start, offsets };
-        self.open.hold(&code.0);
-        self.open.push(
-            seq,
-            match found {
-                None => Operation::Launch(launch),
-                Some((place, found)) => Operation::Counted(Counted { launch, place, found }),
-            },
-        );
+        open.hold(code);
+        open.push(seq, operation);
         Ok(())
+    }
+}
+
+impl Launch {
+    /// The launch with so many workgroups.
+    pub(crate) fn with_grid(self, grid: [u32; 3]) -> Self {
+        Self { grid, ..self }
+    }
+
+    /// Hands it to the stream. The context is current, no count is zero and all are within the limits, and these are the arguments of its
+    /// batch.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub(crate) fn issue(&self, device: &Device, stream: sys::CUstream, arguments: &Arguments) -> Result<()> {
+        let words = arguments.0.get(self.start..).unwrap_or_default();
+        let mut pointers: SmallVec<[*mut c_void; 2 * INLINE_BUFFERS + 1]> = SmallVec::new();
+        // The driver only reads there, whatever its types say.
+        let pointer = |word: &u64| ptr::from_ref(word).cast_mut().cast();
+        let behind = self.buffers + self.parameter_words;
+        let parameters = usize::from(self.parameter_words > 0);
+        pointers.extend(words.iter().take(self.buffers + parameters).map(pointer));
+        pointers.extend(words.iter().skip(behind).take(self.lengths).map(pointer));
+        let ([x, y, z], [width, height, depth]) = (self.grid, self.workgroup);
+        // SAFETY: there is a pointer for each argument that the function declares, which was seen when it was loaded, to as many bytes as it has,
+        // for the words were not changed since; what they point to stays until the batch is finished, by the promise under which it was
+        // encoded, and so does the function, which the batch holds.
+        let code = unsafe {
+            (device.functions().cuLaunchKernel)(
+                self.raw,
+                x,
+                y,
+                z,
+                width,
+                height,
+                depth,
+                self.shared,
+                stream,
+                pointers.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        device.check("cuLaunchKernel", code)
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::device::Device;
 use crate::failure::status;
-use crate::launch::{Arguments, Counted, Launch};
+use crate::grid::Counted;
+use crate::launch::{Arguments, Launch};
 use core::ptr::{self, NonNull};
 use cudarc::driver::sys;
 use trunnion_runtime_core::error::Result;

@@ -1,7 +1,7 @@
 //! What a device is to the runtime: its description, features and limits, lowered by the options.
 
 use crate::device::Survey;
-use crate::launch;
+use crate::grid;
 use crate::library::version_text;
 use crate::options::CudaOptions;
 use alloc::format;
@@ -107,7 +107,7 @@ pub(crate) fn properties(survey: &Survey, options: &CudaOptions) -> Result<Devic
     let mut features = Features::new(elems(survey), vec![SourceForm::CudaC, SourceForm::Ptx, SourceForm::Cubin]);
     features.timing = TimingMethod::Device;
     features.bounds = BoundsAbility::None;
-    features.indirect_dispatch = launch::READS_COUNTS_ON_DEVICE;
+    features.indirect_dispatch = grid::READS_COUNTS_ON_DEVICE;
     features.host_visible = false;
     let units = survey.number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1);
     let mut target = TargetProperties::new(architecture(survey), WIDEST, units);

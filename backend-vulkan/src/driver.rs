@@ -29,6 +29,7 @@ use trunnion_backend_core::driver::{
     CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
 };
 use trunnion_backend_core::rows::{check_extent, check_length};
+use trunnion_backend_core::together;
 use trunnion_kernel_wgsl::Reader;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
@@ -170,14 +171,14 @@ unsafe impl Driver for VulkanDriver {
     }
 
     fn compiles_at_once(&self) -> usize {
-        kernel::at_once()
+        together::at_once()
     }
 
     fn compile_together(&mut self, jobs: &[CompileJob<'_>]) -> Vec<Result<Compiled<VulkanCode>>> {
         if let Err(lost) = self.loss.check() {
             return jobs.iter().map(|_| Err(lost.clone())).collect();
         }
-        kernel::compile_together(&self.device, &self.loss, jobs)
+        together::compile_together(jobs, |job| kernel::compile(&self.device, &self.loss, job))
     }
 
     fn compiler_identity(&self) -> &str {
