@@ -13,9 +13,6 @@ use trunnion_runtime_core::server::Opened;
 /// The seed of pauses that every device makes before some of its work.
 const DELAYS: &str = "CONFORMANCE_DELAYS";
 
-/// More devices than are ever in use at once.
-const DEVICES: u32 = 1024;
-
 /// Equivalent to: `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: u32 = 2;
 
@@ -99,9 +96,7 @@ impl OnDouble {
 }
 
 fn load() -> Result<&'static Double, String> {
-    let double = Double::open().map_err(ToString::to_string)?;
-    double.set_device_count(DEVICES).map_err(|error| error.to_string())?;
-    Ok(double)
+    Double::open().map_err(ToString::to_string)
 }
 
 impl State {
