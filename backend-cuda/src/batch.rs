@@ -35,11 +35,12 @@ pub(crate) struct Batch {
     pub(crate) submission: u64,
     /// Happens when it is finished; there once it is submitted.
     pub(crate) done: Option<Arc<Event>>,
-    /// Happens when the counts that the next operation asked for are there.
-    pub(crate) counts: Option<Arc<Event>>,
+    /// What the host waits for before more of it is handed to the stream.
+    pub(crate) marker: Option<Marker>,
+    /// Whether the counts are there that the next operation asked for.
     counts_are_here: bool,
-    /// Whether what it comes after was handed to the stream.
-    is_begun: bool,
+    /// How many of the waits and of the events of somebody else were handed to the stream, or waited for.
+    begun: usize,
     /// The operation that is handed to the stream next.
     next: usize,
     failed: Vec<(u64, Error)>,
@@ -54,6 +55,27 @@ pub(crate) struct Read {
     pub(crate) pieces: SmallVec<[Piece; 1]>,
 }
 
+/// An event that the host waits for.
+#[derive(Clone)]
+pub(crate) enum Marker {
+    /// It happens when the counts that the next operation asked for are there.
+    Counts(Arc<Event>),
+    /// What the batch comes after, for which the stream could not be made to wait.
+    Wait(Arc<Event>),
+    /// The same of somebody else.
+    Foreign(Foreign),
+}
+
+impl Marker {
+    /// The event; `None` where it is over.
+    pub(crate) fn raw(&self) -> Option<sys::CUevent> {
+        match self {
+            Self::Counts(event) | Self::Wait(event) => (event.moment() == Moment::Recorded).then(|| event.raw()),
+            Self::Foreign(event) => event.get::<CudaEvent>().ok().map(CudaEvent::event),
+        }
+    }
+}
+
 /// How far a batch was handed to its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -61,8 +83,8 @@ pub(crate) enum Progress {
     Issued,
     /// It waits for an event that no stream was told to record yet.
     Held,
-    /// It waits for counts.
-    Counting,
+    /// It waits for its marker.
+    Marked,
 }
 
 impl Batch {
@@ -96,14 +118,12 @@ impl Batch {
         stream: sys::CUstream,
         mut event: impl FnMut() -> Result<Arc<Event>>,
     ) -> Progress {
-        if !self.is_begun {
-            if self.waits.iter().any(|wait| wait.moment() == Moment::Coming) {
-                return Progress::Held;
-            }
-            self.is_begun = true;
-            if let Err(error) = self.wait(device, stream) {
-                self.fail_all(&error);
-            }
+        if let Some(held) = self.wait(device, stream) {
+            return held;
+        }
+        if device.loss.check().is_err() {
+            // Nothing more comes of anything, and what it comes after may not have been waited for.
+            self.next = self.operations.len();
         }
         while let Some((seq, operation)) = self.operations.get(self.next) {
             if let (Operation::Counted(counted), false) = (operation, self.counts_are_here) {
@@ -113,8 +133,8 @@ impl Batch {
                 });
                 match asked {
                     Ok(event) => {
-                        self.counts = Some(event);
-                        return Progress::Counting;
+                        self.marker = Some(Marker::Counts(event));
+                        return Progress::Marked;
                     }
                     Err(error) => note(&mut self.failed, *seq, error),
                 }
@@ -124,13 +144,12 @@ impl Batch {
             self.counts_are_here = false;
             self.next += 1;
             if device.loss.check().is_err() {
-                // Nothing more comes of anything.
                 self.next = self.operations.len();
             }
         }
         for signal in &self.signals {
-            if signal.record(stream).is_err() {
-                log::error!("{}: an event for somebody else happens too soon", device.properties.info.device);
+            if let Err(error) = signal.record(stream) {
+                note(&mut self.failed, self.seq, error);
             }
         }
         if let Some(done) = &self.done
@@ -141,36 +160,44 @@ impl Batch {
         Progress::Issued
     }
 
-    /// The counts it waits for are there. The event that said so.
-    pub(crate) fn counts_arrived(&mut self) -> Option<Arc<Event>> {
-        let event = self.counts.take();
-        self.counts_are_here |= event.is_some();
-        event
-    }
-
-    /// Lets the stream wait for everything the batch comes after.
-    fn wait(&self, device: &Device, stream: sys::CUstream) -> Result<()> {
-        let own = self.waits.iter().map(|event| (event.raw(), event.moment()));
-        let foreign = self.events.iter().filter_map(|event| event.get::<CudaEvent>().ok());
-        let foreign = foreign.map(|event| (event.event(), Moment::Recorded));
-        for (event, moment) in own.chain(foreign) {
-            if moment == Moment::Missing {
-                let message = "the end of what comes before could not be marked".into();
-                return Err(Error::Driver { call: "cuEventRecord".into(), code: 0, message });
+    /// What the marker stands for has happened. The event, where it is to be used again.
+    pub(crate) fn marker_reached(&mut self) -> Option<Arc<Event>> {
+        match self.marker.take()? {
+            Marker::Counts(event) => {
+                self.counts_are_here = true;
+                return Some(event);
             }
-            // SAFETY: the stream is the device's, and the event there: the batch holds it.
-            device.check("cuStreamWaitEvent", unsafe { (device.functions().cuStreamWaitEvent)(stream, event, 0) })?;
+            Marker::Wait(_) | Marker::Foreign(_) => self.begun += 1,
         }
-        Ok(())
+        None
     }
 
-    /// All operations have failed, and none is handed to the stream.
-    fn fail_all(&mut self, error: &Error) {
-        self.operations.iter().for_each(|(seq, _)| note(&mut self.failed, *seq, error.clone()));
-        if self.operations.is_empty() {
-            note(&mut self.failed, self.seq, error.clone());
+    /// Lets the stream wait for everything the batch comes after. Where it cannot, because the driver refuses or the event is still to be
+    /// recorded, the batch is held: what comes after must not run before.
+    fn wait(&mut self, device: &Device, stream: sys::CUstream) -> Option<Progress> {
+        if self.begun == 0 && self.waits.iter().any(|wait| wait.moment() == Moment::Coming) {
+            return Some(Progress::Held);
         }
-        self.next = self.operations.len();
+        let functions = device.functions();
+        while self.begun < self.waits.len() + self.events.len() {
+            let marker = match self.waits.get(self.begun) {
+                Some(event) => Marker::Wait(event.clone()),
+                None => Marker::Foreign(self.events[self.begun - self.waits.len()].clone()),
+            };
+            if let Some(event) = marker.raw() {
+                // SAFETY: the stream is the device's, and the event there: the batch holds it.
+                let code = unsafe { (functions.cuStreamWaitEvent)(stream, event, 0) };
+                if let Err(error) = device.check("cuStreamWaitEvent", code)
+                    && !error.is_device_lost()
+                {
+                    log::warn!("{}: the host waits in place of a stream: {error}", device.properties.info.device);
+                    self.marker = Some(marker);
+                    return Some(Progress::Marked);
+                }
+            }
+            self.begun += 1;
+        }
+        None
     }
 
     /// What came of it, now that it is finished.
@@ -191,9 +218,11 @@ impl Batch {
         outcome.failed.append(&mut self.failed);
     }
 
-    /// What it promised somebody else will not be: events that are still to come never do, and nobody waits for them.
+    /// Nothing more comes of it: nobody need wait for its events.
     pub(crate) fn give_up(&self) {
-        self.signals.iter().chain(&self.done).for_each(|event| event.give_up());
+        self.signals.iter().chain(&self.done).for_each(|event| {
+            event.set_over();
+        });
     }
 
     /// Gives back what it used, to be filled again. The device is done with all of it.
@@ -208,8 +237,8 @@ impl Batch {
         self.pinned.clear();
         self.reads.clear();
         self.failed.clear();
-        (self.done, self.counts) = (None, None);
-        (self.counts_are_here, self.is_begun, self.next) = (false, false, 0);
+        (self.done, self.marker) = (None, None);
+        (self.counts_are_here, self.begun, self.next) = (false, 0, 0);
     }
 }
 

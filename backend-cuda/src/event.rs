@@ -31,8 +31,8 @@ pub(crate) enum Moment {
     Coming,
     /// A stream records it when it gets there.
     Recorded,
-    /// It was to be recorded, and the driver refused.
-    Missing,
+    /// The moment is over, whether it was recorded or not, or will never come.
+    Over,
 }
 
 impl Event {
@@ -57,7 +57,7 @@ impl Event {
         match self.moment.load(Ordering::Acquire) {
             0 => Moment::Coming,
             1 => Moment::Recorded,
-            _ => Moment::Missing,
+            _ => Moment::Over,
         }
     }
 
@@ -69,21 +69,18 @@ impl Event {
     /// Has it recorded behind what the stream was given. The context is current.
     ///
     /// # Errors
-    /// What the driver answers; it then stands for no moment.
+    /// What the driver answers; its moment is then still to come, and [`set_over`](Self::set_over) says when it has.
     pub(crate) fn record(&self, stream: sys::CUstream) -> Result<()> {
         // SAFETY: both are the device's.
         let code = unsafe { (self.device.functions().cuEventRecord)(self.raw, stream) };
-        let recorded = self.device.check("cuEventRecord", code);
-        let moment = if recorded.is_ok() { Moment::Recorded } else { Moment::Missing };
-        self.moment.store(moment as u8, Ordering::Release);
-        recorded
+        self.device.check("cuEventRecord", code)?;
+        self.moment.store(Moment::Recorded as u8, Ordering::Release);
+        Ok(())
     }
 
-    /// It will not be recorded.
-    pub(crate) fn give_up(&self) {
-        if self.moment() == Moment::Coming {
-            self.moment.store(Moment::Missing as u8, Ordering::Release);
-        }
+    /// The moment is over, or will never come: nobody need wait for it. Whether that was still to come.
+    pub(crate) fn set_over(&self) -> bool {
+        self.moment.swap(Moment::Over as u8, Ordering::AcqRel) == Moment::Coming as u8
     }
 }
 

@@ -7,7 +7,7 @@
 //! The thread sleeps while nothing is unfinished, and waits in the driver otherwise. It is told of the end of the lane and ends with the
 //! event that it waits for.
 
-use crate::batch::{Batch, Progress};
+use crate::batch::{Batch, Marker, Progress};
 use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::event::{Event, Moment};
@@ -72,7 +72,7 @@ struct Watch {
 enum Target {
     /// A submission, with the event behind it.
     Batch(Arc<Event>, u64),
-    Counts(Arc<Event>),
+    Marker(Marker),
 }
 
 impl State {
@@ -100,7 +100,7 @@ impl State {
         if let Some(batch) = next {
             return batch.done.clone().map(|event| Target::Batch(event, batch.submission));
         }
-        self.flight.get(self.issued).and_then(|batch| batch.counts.clone()).map(Target::Counts)
+        self.flight.get(self.issued).and_then(|batch| batch.marker.clone()).map(Target::Marker)
     }
 }
 
@@ -179,12 +179,12 @@ impl Lane {
         loop {
             let State { flight, issued, spare, .. } = &mut *state;
             let Some(batch) = flight.get_mut(*issued) else { return };
-            if batch.counts.is_some() {
+            if batch.marker.is_some() {
                 return;
             }
             match batch.issue(&self.device, self.raw, || State::event(&self.device, spare)) {
                 Progress::Issued => *issued += 1,
-                Progress::Counting => return,
+                Progress::Marked => return,
                 // Whoever has it recorded looks at the list afterwards: what was recorded before that is seen by looking once more.
                 Progress::Held if !is_registered => {
                     let mut held = self.device.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,11 +232,17 @@ impl Lane {
         }
         let Some(mut batch) = state.flight.pop_front() else { return Ok(None) };
         state.issued -= 1;
+        let mut frees_others = false;
         if let Some(event) = batch.done.take() {
+            // One that could not be recorded may be waited for by batches that are held.
+            frees_others = event.set_over();
             state.keep(event);
         }
         drop(state);
         self.device.unfinished.fetch_sub(1, Ordering::AcqRel);
+        if frees_others && let Ok(_current) = self.device.enter() {
+            self.release_held();
+        }
         Ok(Some(batch))
     }
 
@@ -353,11 +359,14 @@ impl Lane {
                 Ok(()) if is_current => {
                     exit::after(Step::Finished);
                     match target {
-                        Target::Batch(_, submission) => {
+                        Target::Batch(event, submission) => {
                             self.reached.fetch_max(submission, Ordering::AcqRel);
                             seen = submission;
+                            if event.moment() == Moment::Coming && event.set_over() {
+                                self.release_held();
+                            }
                         }
-                        Target::Counts(_) => self.go_on(),
+                        Target::Marker(_) => self.go_on(),
                     }
                     notify();
                 }
@@ -374,24 +383,30 @@ impl Lane {
         }
     }
 
-    /// Waits for an event, or for the whole stream where there is none.
+    /// Waits for an event, or for the whole stream where that is not recorded.
     fn wait_for(&self, target: &Target) -> Result<()> {
         let functions = self.device.functions();
-        let (Target::Batch(event, _) | Target::Counts(event)) = target;
-        if event.moment() == Moment::Recorded {
-            // SAFETY: the event is the device's.
-            self.device.check("cuEventSynchronize", unsafe { (functions.cuEventSynchronize)(event.raw()) })
-        } else {
-            // SAFETY: the stream is the device's.
-            self.device.check("cuStreamSynchronize", unsafe { (functions.cuStreamSynchronize)(self.raw) })
+        let event = match target {
+            Target::Batch(event, _) if event.moment() == Moment::Coming => {
+                // SAFETY: the stream is the device's.
+                let code = unsafe { (functions.cuStreamSynchronize)(self.raw) };
+                return self.device.check("cuStreamSynchronize", code);
+            }
+            Target::Batch(event, _) => Some(event.raw()),
+            Target::Marker(marker) => marker.raw(),
+        };
+        match event {
+            // SAFETY: whoever has the target holds the event.
+            Some(event) => self.device.check("cuEventSynchronize", unsafe { (functions.cuEventSynchronize)(event) }),
+            None => Ok(()),
         }
     }
 
-    /// The counts are there that the lane waits for.
+    /// What the next batch's marker stands for has happened.
     fn go_on(self: &Arc<Self>) {
         let mut state = self.state();
         let at = state.issued;
-        if let Some(event) = state.flight.get_mut(at).and_then(|batch| batch.counts_arrived()) {
+        if let Some(event) = state.flight.get_mut(at).and_then(|batch| batch.marker_reached()) {
             state.keep(event);
         }
         self.advance(&mut state);

@@ -4,6 +4,7 @@
 //! the device waits for. So what is given back while work is under way is kept, until all of it is finished, or until memory runs short.
 
 use crate::device::Device;
+use crate::failure::status;
 use alloc::vec::Vec;
 use core::mem;
 use core::ptr::NonNull;
@@ -108,7 +109,12 @@ impl Device {
             Memory::Mapped { address, size, memory, is_mapped } => {
                 if let (Some(unmap), true) = (functions.cuMemUnmap, is_mapped) {
                     // SAFETY: as above.
-                    self.note("cuMemUnmap", unsafe { unmap(address, size) });
+                    let code = unsafe { unmap(address, size) };
+                    self.note("cuMemUnmap", code);
+                    if code != status::SUCCESS {
+                        // It is still mapped there.
+                        return;
+                    }
                 }
                 if let (Some(release), Some(memory)) = (functions.cuMemRelease, memory) {
                     // SAFETY: as above.
