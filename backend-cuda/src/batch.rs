@@ -77,7 +77,7 @@ impl Marker {
 }
 
 /// How far a batch was handed to its stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Progress {
     /// All of it.
     Issued,
@@ -85,6 +85,8 @@ pub(crate) enum Progress {
     Held,
     /// It waits for its marker.
     Marked,
+    /// Nothing of it was done.
+    Refused(Error),
 }
 
 impl Batch {
@@ -108,14 +110,15 @@ impl Batch {
         }
     }
 
-    /// Hands as much of it to the stream as can be. The context is current. What fails is kept for [`finish`](Self::finish): the
-    /// operations that can be done without it go on.
+    /// Hands as much of it to the stream as can be. The context is current. What the driver refuses has
+    /// failed, and with it what is behind it in the batch; that is kept for [`finish`](Self::finish).
     ///
-    /// `event` gives an event to be recorded.
+    /// With `may_refuse`, a batch whose first operation is refused does nothing. `event` gives an event to be recorded.
     pub(crate) fn issue(
         &mut self,
         device: &Device,
         stream: sys::CUstream,
+        may_refuse: bool,
         mut event: impl FnMut() -> Result<Arc<Event>>,
     ) -> Progress {
         if let Some(held) = self.wait(device, stream) {
@@ -126,26 +129,31 @@ impl Batch {
             self.next = self.operations.len();
         }
         while let Some((seq, operation)) = self.operations.get(self.next) {
-            if let (Operation::Counted(counted), false) = (operation, self.counts_are_here) {
-                let asked = counted.fetch(device, stream).and_then(|()| event()).and_then(|event| {
-                    event.record(stream)?;
-                    Ok(event)
-                });
-                match asked {
-                    Ok(event) => {
-                        self.marker = Some(Marker::Counts(event));
-                        return Progress::Marked;
-                    }
-                    Err(error) => note(&mut self.failed, *seq, error),
+            let issued = match operation {
+                Operation::Counted(counted) if !self.counts_are_here => {
+                    let asked = counted.fetch(device, stream).and_then(|()| event()).and_then(|event| {
+                        event.record(stream)?;
+                        Ok(event)
+                    });
+                    asked.map(Some)
                 }
-            } else if let Err(error) = operation.issue(device, stream, &self.arguments) {
-                note(&mut self.failed, *seq, error);
+                _ => operation.issue(device, stream, &self.arguments).map(|()| None),
+            };
+            match issued {
+                Ok(Some(event)) => {
+                    self.marker = Some(Marker::Counts(event));
+                    return Progress::Marked;
+                }
+                Ok(None) => self.next += 1,
+                // Of counts that a launch found it is the only one to suffer.
+                Err(error @ Error::GridTooLarge { .. }) => {
+                    note(&mut self.failed, *seq, error);
+                    self.next += 1;
+                }
+                Err(error) if may_refuse && self.next == 0 => return Progress::Refused(error),
+                Err(error) => self.fail_rest(&error),
             }
             self.counts_are_here = false;
-            self.next += 1;
-            if device.loss.check().is_err() {
-                self.next = self.operations.len();
-            }
         }
         for signal in &self.signals {
             if let Err(error) = signal.record(stream) {
@@ -158,6 +166,14 @@ impl Batch {
             log::warn!("{}: the end of a batch is not marked: {error}", device.properties.info.device);
         }
         Progress::Issued
+    }
+
+    /// The next operation has failed, and those behind it, which may come after it, are not handed to the stream.
+    #[cold]
+    fn fail_rest(&mut self, error: &Error) {
+        let rest = self.operations.get(self.next..).unwrap_or_default();
+        rest.iter().for_each(|(seq, _)| note(&mut self.failed, *seq, error.clone()));
+        self.next = self.operations.len();
     }
 
     /// What the marker stands for has happened. The event, where it is to be used again.

@@ -27,7 +27,10 @@ impl Device {
     fn not_entered(&self, code: u32) -> Error {
         const INVALID_CONTEXT: u32 = 201;
         if code == INVALID_CONTEXT {
-            let cause = alloc::format!("the device's primary context is gone: {}", self.functions().words(code));
+            let cause = alloc::format!(
+                "cuCtxPushCurrent_v2: the device's primary context is gone: {}",
+                self.functions().words(code)
+            );
             return self.loss.note(Error::DeviceLost { cause });
         }
         self.failed("cuCtxPushCurrent_v2", code)

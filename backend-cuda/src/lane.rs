@@ -162,7 +162,13 @@ impl Lane {
         state.flight.push_back(batch);
         self.device.unfinished.fetch_add(1, Ordering::AcqRel);
         let before = state.issued;
-        self.advance(&mut state);
+        if let Err(error) = self.advance(&mut state, true)
+            && let Some(mut batch) = state.flight.pop_back()
+        {
+            batch.done.take().into_iter().for_each(|event| state.keep(event));
+            self.device.unfinished.fetch_sub(1, Ordering::AcqRel);
+            return Err((error, batch));
+        }
         let has_moved = state.issued != before;
         drop(state);
         if has_moved {
@@ -174,24 +180,27 @@ impl Lane {
     }
 
     /// Hands what is held to the stream, as far as that goes. The context is current.
-    fn advance(self: &Arc<Self>, state: &mut State) {
+    ///
+    /// # Errors
+    /// With `is_new`, that of the newest batch, of which nothing was done.
+    fn advance(self: &Arc<Self>, state: &mut State, is_new: bool) -> Result<()> {
         let mut is_registered = false;
         loop {
             let State { flight, issued, spare, .. } = &mut *state;
-            let Some(batch) = flight.get_mut(*issued) else { return };
-            if batch.marker.is_some() {
-                return;
-            }
-            match batch.issue(&self.device, self.raw, || State::event(&self.device, spare)) {
+            let is_newest = *issued + 1 == flight.len();
+            let Some(batch) = flight.get_mut(*issued).filter(|batch| batch.marker.is_none()) else { return Ok(()) };
+            let event = || State::event(&self.device, spare);
+            match batch.issue(&self.device, self.raw, is_new && is_newest, event) {
                 Progress::Issued => *issued += 1,
-                Progress::Marked => return,
+                Progress::Marked => return Ok(()),
+                Progress::Refused(error) => return Err(error),
                 // Whoever has it recorded looks at the list afterwards: what was recorded before that is seen by looking once more.
                 Progress::Held if !is_registered => {
                     let mut held = self.device.held.lock().unwrap_or_else(PoisonError::into_inner);
                     held.push(Arc::downgrade(self));
                     is_registered = true;
                 }
-                Progress::Held => return,
+                Progress::Held => return Ok(()),
             }
         }
     }
@@ -204,7 +213,8 @@ impl Lane {
             for lane in held.iter().filter_map(Weak::upgrade) {
                 let mut state = lane.state();
                 let before = state.issued;
-                lane.advance(&mut state);
+                // Only a new batch is refused.
+                let _ = lane.advance(&mut state, false);
                 has_moved |= state.issued != before;
                 drop(state);
                 lane.rouse();
@@ -409,7 +419,8 @@ impl Lane {
         if let Some(event) = state.flight.get_mut(at).and_then(|batch| batch.marker_reached()) {
             state.keep(event);
         }
-        self.advance(&mut state);
+        // Only a new batch is refused.
+        let _ = self.advance(&mut state, false);
         drop(state);
         self.release_held();
     }
