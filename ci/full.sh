@@ -31,6 +31,9 @@ step sanitize ci/sanitize.sh --long
 step proptest env PROPTEST_CASES=25600 TRUNNION_REQUIRE="$BACKENDS" cargo test --workspace "${ALL_BACKENDS[@]}" --release --exclude trunnion-mutants
 # Each broken device with the whole suite.
 step mutants env TRUNNION_MUTANTS=full cargo test --release -p trunnion-mutants
+# The suite on the CUDA double, in 20 orders of its streams; and the tests of somebody else's crate on it.
+step cuda-delays ci/cuda-delays.sh
+step cuda-corpus ci/cuda-corpus.sh
 # The code of the peers' workspace, for which everything they need is built.
 step clippy-peers ci/clippy.sh peers
 # Figures that mean something, alone and beside the peers.
