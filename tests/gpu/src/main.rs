@@ -15,9 +15,10 @@ mod refusals;
 use assumption::Assumption;
 use device::Device;
 use driver::Driver;
+use core::time::Duration;
 use std::io::{Write, stdout};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A driver that has not answered by then hangs.
 const LIMIT: Duration = Duration::from_secs(20);

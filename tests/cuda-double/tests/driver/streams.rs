@@ -113,7 +113,7 @@ fn host_functions_take_their_turn_on_their_stream() {
     unsafe extern "C" fn count(argument: *mut c_void) {
         let seen = unsafe { &*argument.cast::<[AtomicU32; 2]>() };
         let turn = seen[0].fetch_add(1, Ordering::SeqCst);
-        thread::sleep(core::time::Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
         // Nobody else counted meanwhile.
         seen[1].fetch_add(u32::from(seen[0].load(Ordering::SeqCst) != turn + 1), Ordering::SeqCst);
     }
