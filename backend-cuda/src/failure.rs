@@ -25,6 +25,7 @@ pub(crate) mod status {
     pub(crate) const INVALID_SOURCE: u32 = 300;
     pub(crate) const NOT_FOUND: u32 = 500;
     pub(crate) const NOT_READY: u32 = 600;
+    pub(crate) const NOT_SUPPORTED: u32 = 801;
 }
 
 /// Whether a status says that the context's work died, so that every call after it fails too, or that there is no context any more.

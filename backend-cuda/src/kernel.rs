@@ -9,7 +9,7 @@ use crate::compiler::{Compiler, Text};
 use crate::device::Device;
 use crate::failure::status;
 use crate::image::Image;
-use crate::module::Module;
+use crate::module::{self, Module};
 use alloc::ffi::CString;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -303,6 +303,11 @@ fn find(module: &Module, name: &str, image: &Image<'_>) -> Result<sys::CUfunctio
             Err(refused(format!(
                 "it has no kernel `{name}`; it has: {known}. In CUDA C++ a kernel is `extern \"C\" __global__ void`"
             )))
+        }
+        // It was loaded, but for this function.
+        status::NOT_SUPPORTED if !module.log().is_empty() => {
+            let (message, line) = (module.log().to_string(), module::line(module.log()));
+            Err(Error::Compile { kernel: name.to_string(), message, line })
         }
         code => Err(device.failed("cuModuleGetFunction", code)),
     }

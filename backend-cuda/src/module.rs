@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::failure::status;
 use crate::image::Image;
 use crate::library::version_text;
+use crate::retired::Memory;
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -24,6 +25,7 @@ const LOG: usize = 8 << 10;
 pub(crate) struct Module {
     device: Arc<Device>,
     raw: sys::CUmodule,
+    log: String,
 }
 
 impl Module {
@@ -55,11 +57,11 @@ impl Module {
             )
         };
         if code == status::SUCCESS {
-            let said = text(&info);
-            if !said.is_empty() {
-                log::debug!("kernel `{kernel}`: {said}");
+            let log = text(&info);
+            if !log.is_empty() {
+                log::debug!("kernel `{kernel}`: {log}");
             }
-            return Ok(Self { device: device.clone(), raw });
+            return Ok(Self { device: device.clone(), raw, log });
         }
         Err(refused(device, kernel, image, code, text(&error)))
     }
@@ -72,15 +74,17 @@ impl Module {
     pub(crate) fn raw(&self) -> sys::CUmodule {
         self.raw
     }
+
+    /// What the driver's compiler wrote.
+    pub(crate) fn log(&self) -> &str {
+        &self.log
+    }
 }
 
 impl Drop for Module {
     fn drop(&mut self) {
         let _inside = Inside::new();
-        let Ok(_current) = self.device.enter() else { return };
-        // SAFETY: whatever is launched holds it, so the device is done with it; its functions are gone with it.
-        let code = unsafe { (self.device.functions().cuModuleUnload)(self.raw) };
-        self.device.note("cuModuleUnload", code);
+        self.device.retire(Memory::Code(self.raw), 0);
     }
 }
 
@@ -122,7 +126,7 @@ fn text(log: &[u8]) -> String {
 }
 
 /// The first line of PTX that a log names, as `line 12`.
-fn line(log: &str) -> core::option::Option<u32> {
+pub(crate) fn line(log: &str) -> core::option::Option<u32> {
     let mut words = log.split(|part: char| !part.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     while let Some(word) = words.next() {
         if word == "line"

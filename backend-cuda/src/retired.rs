@@ -1,6 +1,6 @@
-//! Memory that nobody uses any more: given back when that keeps nobody waiting.
+//! Memory and code that nobody uses any more: given back when that keeps nobody waiting.
 //!
-//! The driver's functions that give memory back wait for everything the device does, and a call that waits for the device may be one that
+//! The driver's functions that give such things back wait for everything the device does, and a call that waits for the device may be one that
 //! the device waits for. So what is given back while work is under way is kept, until all of it is finished, or until memory runs short.
 
 use crate::device::Device;
@@ -26,6 +26,8 @@ pub(crate) enum Memory {
     },
     /// Of the host, from `cuMemHostAlloc`.
     Host(NonNull<u8>),
+    /// What code takes, which is in no sum.
+    Code(sys::CUmodule),
 }
 
 // SAFETY: memory that nobody uses, which may be given back on any thread.
@@ -105,6 +107,10 @@ impl Device {
             Memory::Host(start) => {
                 // SAFETY: as above.
                 self.note("cuMemFreeHost", unsafe { (functions.cuMemFreeHost)(start.as_ptr().cast()) });
+            }
+            Memory::Code(module) => {
+                // SAFETY: as above.
+                self.note("cuModuleUnload", unsafe { (functions.cuModuleUnload)(module) });
             }
             Memory::Mapped { address, size, memory, is_mapped } => {
                 if let (Some(unmap), true) = (functions.cuMemUnmap, is_mapped) {

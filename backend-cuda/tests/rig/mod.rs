@@ -2,6 +2,8 @@
 //! reports fails the test, and so does memory that is left.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod kernels;
+
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
