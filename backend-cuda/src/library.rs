@@ -197,8 +197,9 @@ mod tests {
     use crate::driver::CudaDriver;
     use crate::options::CudaOptions;
     use alloc::vec::Vec;
+    use core::time::Duration;
     use std::thread;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
     use trunnion_backend_core::driver::{Driver, Outcome, Place};
     use trunnion_cuda_double::Double;
     use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
