@@ -13,9 +13,9 @@ mod orders;
 mod refusals;
 
 use assumption::Assumption;
+use core::time::Duration;
 use device::Device;
 use driver::Driver;
-use core::time::Duration;
 use std::io::{Write, stdout};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
