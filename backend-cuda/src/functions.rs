@@ -27,6 +27,10 @@ macro_rules! functions {
         }
 
         impl Functions {
+            /// The names of those without which nothing can be done.
+            #[cfg(test)]
+            pub(crate) const NEEDED: &[&str] = &[$(stringify!($needed)),*];
+
             /// Finds each function by its name.
             ///
             /// # Errors

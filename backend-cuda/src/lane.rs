@@ -260,13 +260,12 @@ impl Lane {
     fn look(&self, batch: &Batch) -> Result<bool> {
         let _current = self.device.enter()?;
         let functions = self.device.functions();
-        let (call, code) = match &batch.done {
+        let recorded = batch.done.as_ref().filter(|event| event.moment() == Moment::Recorded);
+        let (call, code) = match recorded {
             // SAFETY: the event is the device's, and the context is current.
-            Some(event) if event.moment() == Moment::Recorded => {
-                ("cuEventQuery", unsafe { (functions.cuEventQuery)(event.raw()) })
-            }
+            Some(event) => ("cuEventQuery", unsafe { (functions.cuEventQuery)(event.raw()) }),
             // SAFETY: the stream is the device's, and the context is current.
-            _ => ("cuStreamQuery", unsafe { (functions.cuStreamQuery)(self.raw) }),
+            None => ("cuStreamQuery", unsafe { (functions.cuStreamQuery)(self.raw) }),
         };
         match code {
             status::SUCCESS => {

@@ -189,3 +189,131 @@ impl fmt::Debug for Library {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Device, Survey};
+    use crate::driver::CudaDriver;
+    use crate::options::CudaOptions;
+    use alloc::vec::Vec;
+    use core::time::Duration;
+    use std::thread;
+    use std::time::Instant;
+    use trunnion_backend_core::driver::{Driver, Outcome, Place};
+    use trunnion_cuda_double::Double;
+    use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
+    use trunnion_runtime_core::layout::Rows;
+
+    fn double() -> libloading::Library {
+        load(Double::open().unwrap().path()).unwrap()
+    }
+
+    /// The double without these functions.
+    fn without(hidden: &[&str]) -> Result<Library, String> {
+        let library = double();
+        // SAFETY: the double's functions are what the manual says.
+        let found = unsafe {
+            Library::of(|name| {
+                let is_hidden = hidden.iter().any(|hidden| name.to_bytes() == hidden.as_bytes());
+                symbol(&library, name).filter(|_| !is_hidden)
+            })
+        };
+        mem::forget(library);
+        found
+    }
+
+    /// The double with one function replaced.
+    fn with(replaced: &'static CStr, function: *const ()) -> Result<Library, String> {
+        let library = double();
+        // SAFETY: the double's functions are what the manual says, and so is the one in the place of its own.
+        let found = unsafe {
+            Library::of(|name| match name == replaced {
+                true => NonNull::new(function.cast_mut().cast()),
+                false => symbol(&library, name),
+            })
+        };
+        mem::forget(library);
+        found
+    }
+
+    #[test]
+    fn a_function_that_is_needed_and_missing_is_named() {
+        assert!(without(&[]).is_ok());
+        let all = Functions::NEEDED;
+        assert!(all.len() >= 35, "{}", all.len());
+        for name in all.iter().chain(&["cuDriverGetVersion"]) {
+            assert_eq!(without(&[name]).unwrap_err(), format!("the driver has no {name}"));
+        }
+    }
+
+    #[test]
+    fn what_can_be_done_without_is_done_without() {
+        let device = Double::open().unwrap().claim_device().unwrap();
+        let offered: Vec<_> = without(&[]).unwrap().functions.offered().map(|(name, _)| name).collect();
+        assert!(offered.len() >= 15, "{offered:?}");
+        let mut hidden: Vec<Vec<&str>> = offered.iter().map(|name| Vec::from([*name])).collect();
+        hidden.push(offered.clone());
+        for hidden in hidden {
+            let library = Arc::new(without(&hidden).unwrap());
+            let survey = Survey::of(&library, device.ordinal() as u32).unwrap();
+            let opened = Device::open(&survey, &CudaOptions::default()).unwrap();
+            let info = &opened.properties.info;
+            assert!(info.details.contains(&("without".into(), hidden.join(" "))), "{info}");
+            works(&mut CudaDriver::new(opened).unwrap());
+            assert_eq!(device.memory_used(), Ok(0), "{hidden:?}");
+        }
+        assert_eq!(device.take_reports().unwrap(), []);
+        device.release().unwrap();
+    }
+
+    /// Bytes go to a large page and come back.
+    fn works(driver: &mut CudaDriver) {
+        let page = driver.allocate(4 << 20).unwrap();
+        let (place, rows) = (Place { page: &page, offset: 256, size: 100 }, Rows::single(100));
+        let mut stream = driver.open_stream().unwrap();
+        let zeros = HostBuffer::zeroed(100).unwrap();
+        // SAFETY: the page is freed when both are done.
+        unsafe {
+            driver.write(&mut stream, 1, Bytes::copy_from_slice(&[7_u8; 100]), place, &rows).unwrap();
+            driver.read(&mut stream, 2, 0, place, &rows, zeros).unwrap();
+        }
+        driver.submit(&mut stream, 2).unwrap();
+        let (mut outcome, begun) = (Outcome::default(), Instant::now());
+        while driver.poll(&mut stream, &mut outcome).unwrap() < 2 {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            thread::yield_now();
+        }
+        assert_eq!(outcome.read[0].2.as_slice(), [7; 100]);
+        driver.close_stream(stream);
+        driver.release(page);
+    }
+
+    #[test]
+    fn an_old_driver_is_told_what_is_needed() {
+        extern "C" fn old(version: &mut i32) -> u32 {
+            *version = 11_040;
+            status::SUCCESS
+        }
+        extern "C" fn refuses(_: &mut i32) -> u32 {
+            999
+        }
+        let why = with(c"cuDriverGetVersion", old as *const ()).unwrap_err();
+        assert_eq!(why, "the driver is for CUDA 11.4, 12.0 is needed");
+        let why = with(c"cuDriverGetVersion", refuses as *const ()).unwrap_err();
+        assert_eq!(why, "cuDriverGetVersion: status 999");
+    }
+
+    #[test]
+    fn a_driver_that_does_not_begin_says_why_also_by_a_number_that_nobody_knows() {
+        extern "C" fn unknown(_: u32) -> u32 {
+            12_345
+        }
+        extern "C" fn no_device(_: u32) -> u32 {
+            status::NO_DEVICE
+        }
+        assert_eq!(with(c"cuInit", unknown as *const ()).unwrap_err(), "cuInit: status 12345");
+        let why = with(c"cuInit", no_device as *const ()).unwrap_err();
+        assert_eq!(why, "cuInit: CUDA_ERROR_NO_DEVICE (100), no CUDA-capable device is detected");
+    }
+}

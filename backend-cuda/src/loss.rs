@@ -26,3 +26,19 @@ impl Loss {
         if error.is_device_lost() { self.0.get_or_init(|| error).clone() } else { error }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_fault_of_the_device_is_what_every_call_answers() {
+        let lost = |cause: &str| Error::DeviceLost { cause: cause.into() };
+        let loss = Loss::default();
+        let refused = Error::Driver { call: "cuMemAlloc_v2".into(), code: 1, message: "no".into() };
+        assert_eq!((loss.note(refused.clone()), loss.check()), (refused, Ok(())));
+        assert_eq!(loss.note(lost("first")), lost("first"));
+        assert_eq!(loss.note(lost("second")), lost("first"));
+        assert_eq!(loss.check(), Err(lost("first")));
+    }
+}

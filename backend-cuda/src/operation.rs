@@ -113,16 +113,22 @@ impl Transfer {
     fn issue_row(&self, device: &Device, stream: sys::CUstream, row: usize) -> Result<()> {
         let functions = device.functions();
         let (from, to) = (self.from.after(row * self.from_pitch), self.to.after(row * self.to_pitch));
-        // SAFETY: the row stays until the batch is finished, by the promise under which it was encoded. So for the others.
         match (from, to) {
-            (End::Device(from), End::Device(to)) => device
-                .check("cuMemcpyDtoDAsync_v2", unsafe { (functions.cuMemcpyDtoDAsync_v2)(to, from, self.row, stream) }),
-            (End::Host(from), End::Device(to)) => device.check("cuMemcpyHtoDAsync_v2", unsafe {
-                (functions.cuMemcpyHtoDAsync_v2)(to, from.as_ptr().cast(), self.row, stream)
-            }),
-            (End::Device(from), End::Host(to)) => device.check("cuMemcpyDtoHAsync_v2", unsafe {
-                (functions.cuMemcpyDtoHAsync_v2)(to.as_ptr().cast(), from, self.row, stream)
-            }),
+            (End::Device(from), End::Device(to)) => {
+                // SAFETY: the row stays until the batch is finished, by the promise under which it was encoded. So for the others.
+                let code = unsafe { (functions.cuMemcpyDtoDAsync_v2)(to, from, self.row, stream) };
+                device.check("cuMemcpyDtoDAsync_v2", code)
+            }
+            (End::Host(from), End::Device(to)) => {
+                // SAFETY: as above.
+                let code = unsafe { (functions.cuMemcpyHtoDAsync_v2)(to, from.as_ptr().cast(), self.row, stream) };
+                device.check("cuMemcpyHtoDAsync_v2", code)
+            }
+            (End::Device(from), End::Host(to)) => {
+                // SAFETY: as above.
+                let code = unsafe { (functions.cuMemcpyDtoHAsync_v2)(to.as_ptr().cast(), from, self.row, stream) };
+                device.check("cuMemcpyDtoHAsync_v2", code)
+            }
             // Nothing is encoded so.
             (End::Host(_), End::Host(_)) => Ok(()),
         }

@@ -323,3 +323,93 @@ impl core::fmt::Display for CudaOptions {
         write_changed(f, &NAMES, |name| self.text(name), |name| default.text(name))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunnion_runtime_core::error::Error;
+
+    #[test]
+    fn every_option_can_be_set_from_text_and_shown() {
+        let values = [
+            ("code", "ptx"),
+            ("compile_options", "--use_fast_math -DA=1"),
+            ("compiler", "/opt/nvrtc"),
+            ("include_paths", "/a:/b c"),
+            ("library", "double"),
+            ("max_allocation", "1024"),
+            ("max_binding", "512"),
+            ("max_buffers", "5"),
+            ("max_grid", "7,8,9"),
+            ("max_invocations", "16"),
+            ("max_parameters", "32"),
+            ("max_shared", "64"),
+            ("max_workgroup", "4,5,6"),
+            ("memory", "4096"),
+            ("pinned_memory", "8192"),
+            ("priority", "-3"),
+            ("row_pitch", "256"),
+            ("staging", "true"),
+            ("vmm", "false"),
+        ];
+        assert_eq!(values.map(|(name, _)| name), NAMES.map(|(name, _)| name));
+        let map: BTreeMap<_, _> = values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let options = CudaOptions::default().apply(&map).unwrap();
+        let shown: Vec<_> = values.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        assert_eq!(options.to_string(), shown.join(", "));
+        let built = CudaOptions::default()
+            .code(CodeForm::Ptx)
+            .compile_option("--use_fast_math")
+            .compile_option("-DA=1")
+            .compiler("/opt/nvrtc")
+            .include_path("/a")
+            .include_path("/b c")
+            .library("double")
+            .max_allocation(1024)
+            .max_binding(512)
+            .max_buffers(5)
+            .max_grid([7, 8, 9])
+            .max_invocations(16)
+            .max_parameters(32)
+            .max_shared(64)
+            .max_workgroup([4, 5, 6])
+            .memory(4096)
+            .pinned_memory(8192)
+            .priority(-3)
+            .row_pitch(256)
+            .staging(true)
+            .vmm(false);
+        assert_eq!(options, built);
+        assert_eq!(CudaOptions::default().to_string(), "");
+    }
+
+    #[test]
+    fn a_bad_value_names_it_and_what_is_valid() {
+        for (name, value) in [
+            ("code", "sass"),
+            ("compiler", ""),
+            ("library", ""),
+            ("max_buffers", "-1"),
+            ("max_grid", "1,2"),
+            ("max_grid", "0"),
+            ("max_shared", "4GiB"),
+            ("memory", "99999999999999999GiB"),
+            ("priority", "high"),
+            ("row_pitch", "48"),
+            ("staging", "1"),
+            ("vmm", ""),
+        ] {
+            let error = CudaOptions::default().set(name, value).unwrap_err();
+            let (_, valid) = NAMES.iter().find(|(known, _)| *known == name).unwrap();
+            let (backend, option, value, valid) = (crate::NAME, name.into(), value.into(), valid.to_string());
+            assert_eq!(error, Error::BadOption { backend, option, value, valid });
+        }
+    }
+
+    #[test]
+    fn an_unknown_option_lists_the_known_ones() {
+        let error = CudaOptions::default().set("libary", "double").unwrap_err();
+        let known = NAMES.map(|(name, _)| name.to_string()).to_vec();
+        assert_eq!(error, Error::UnknownOption { backend: crate::NAME, option: "libary".into(), known });
+    }
+}

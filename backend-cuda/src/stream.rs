@@ -40,6 +40,7 @@ pub struct CudaStream {
     device: Arc<Device>,
     lane: Arc<Lane>,
     pub(crate) open: Box<Batch>,
+    #[expect(clippy::vec_box, reason = "they go round as they are, and are large")]
     spare: Vec<Box<Batch>>,
     reported: u64,
     // As long as it has not ended, the device may work for it.
