@@ -45,6 +45,8 @@ matrix=(
 
     '-p trunnion-backend-vulkan --all-targets'
 
+    '-p trunnion-backend-cuda --all-targets'
+
     '-p trunnion-dlpack --all-targets'
 
     '-p trunnion --all-targets'
@@ -52,6 +54,8 @@ matrix=(
     '-p trunnion --no-default-features --features host'
     '-p trunnion --no-default-features --features vulkan'
     '-p trunnion --all-targets --features vulkan'
+    '-p trunnion --no-default-features --features cuda'
+    '-p trunnion --all-targets --features cuda'
     '-p trunnion --all-targets --features serde'
     '-p trunnion --no-default-features --features dlpack'
 
@@ -60,6 +64,8 @@ matrix=(
     '-p trunnion-conformance --no-default-features --features facade'
     '-p trunnion-conformance --no-default-features --features vulkan'
     '-p trunnion-conformance --all-targets --features vulkan'
+    '-p trunnion-conformance --no-default-features --features cuda'
+    '-p trunnion-conformance --all-targets --features cuda'
 
     '-p trunnion-mutants --all-targets'
 
@@ -67,8 +73,11 @@ matrix=(
 
     '-p trunnion-cuda-double --all-targets'
 
+    '-p trunnion-gpu --all-targets'
+
     '-p benches --all-targets'
     '-p benches --all-targets --features vulkan'
+    '-p benches --all-targets --features cuda'
 )
 
 say 'cargo fmt --all --check'

@@ -81,9 +81,15 @@ fn refuse(message: String) -> Error {
     Error::Driver { call: "import".to_string(), code: 0, message }
 }
 
-/// The driver knows the memory as this device's, where it can say so.
+/// The driver knows the memory as this device's, or as page-locked memory of the host, which every device reaches; where it can say so.
 fn check_owner(device: &Device, address: sys::CUdeviceptr) -> Result<()> {
     let Some(ask) = device.functions().cuPointerGetAttribute else { return Ok(()) };
+    let (kind, mut found) = (sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 0u32);
+    // SAFETY: the place is for a number, which is what this attribute is.
+    let known = unsafe { ask((&raw mut found).cast(), kind, address) } == status::SUCCESS;
+    if known && found == sys::CUmemorytype::CU_MEMORYTYPE_HOST as u32 {
+        return Ok(());
+    }
     let ordinal = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
     let mut owner: sys::CUdevice = -1;
     // SAFETY: the place is for a number, which is what this attribute is.
