@@ -6,6 +6,7 @@ mod rig;
 
 use rig::{Gate, PATIENCE, Rig, all, claim, double, open};
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_cuda::{CudaBackend, CudaEvent, CudaOptions, NAME};
@@ -67,37 +68,33 @@ fn a_lost_device_answers_every_call_with_what_was_seen_first_and_the_next_one_wo
 fn whoever_waits_when_a_device_is_lost_is_told() {
     let device = claim();
     let mut rig = Rig::new(device, &options());
-    let page = rig.page_of_bytes(&[1; 256]);
-    let gate = Gate::new(&device);
-    let mut stream = rig.driver.open_stream().unwrap();
-    rig.driver.import_event(&mut stream, &gate.event()).unwrap();
-    rig.fill(&mut stream, 1, all(&page), &[2]);
-    rig.driver.submit(&mut stream, 1).unwrap();
-    let told = || rig.notified.load(std::sync::atomic::Ordering::SeqCst);
-    let before = told();
-    // The thread's own wait sees it.
-    device.fail("cuEventSynchronize", 0, LAUNCH_FAILED).unwrap();
-    gate.open();
-    let begun = Instant::now();
     let mut other = open(&device, &options());
-    drop(gate);
-    // One that was waiting when the plan was made gives what it waited for; the next one is lost.
-    let mut seq = 1;
-    while rig.driver.poll(&mut stream, &mut Outcome::default()).is_ok() {
+    let page = rig.page_of_bytes(&[1; 256]);
+    let mut stream = rig.driver.open_stream().unwrap();
+    let before = rig.notified.load(Ordering::SeqCst);
+    // The wait of the stream's own thread, unless whoever polls sees the end of the work first.
+    device.fail("cuEventSynchronize", 0, LAUNCH_FAILED).unwrap();
+    let (begun, mut seq) = (Instant::now(), 0);
+    let lost = loop {
         assert!(begun.elapsed() < PATIENCE, "nobody saw that the device is lost");
-        std::thread::sleep(Duration::from_millis(1));
-        if rig.driver.poll(&mut stream, &mut Outcome::default()) == Ok(seq) {
-            seq += 1;
-            rig.fill(&mut stream, seq, all(&page), &[2]);
-            if rig.driver.submit(&mut stream, seq).is_err() {
-                break;
-            }
+        seq += 1;
+        rig.fill(&mut stream, seq, all(&page), &[2]);
+        if let Err(lost) = rig.driver.submit(&mut stream, seq) {
+            break lost;
         }
+        std::thread::sleep(Duration::from_millis(1));
+        if let Err(lost) = rig.driver.poll(&mut stream, &mut Outcome::default()) {
+            break lost;
+        }
+    };
+    assert!(lost.is_device_lost(), "{lost}");
+    while rig.notified.load(Ordering::SeqCst) == before {
+        assert!(begun.elapsed() < PATIENCE, "nobody was told");
+        std::thread::yield_now();
     }
-    assert!(rig.notified.load(std::sync::atomic::Ordering::SeqCst) > before);
-    assert!(rig.driver.open_stream().unwrap_err().is_device_lost());
+    assert_eq!(rig.driver.open_stream().map(drop), Err(lost));
     // Everybody's context is lost.
-    assert!(other.allocate(256).is_err());
+    assert!(!other.allocate(256).unwrap_err().out_of_memory);
     rig.driver.close_stream(stream);
     drop((page, rig, other));
     device.reset().unwrap();
