@@ -1,8 +1,8 @@
 //! Kernels as functions of modules: from CUDA C++ as NVRTC compiled it, from PTX, from code for the hardware; held against what the
 //! kernel declares; and what of them is worth keeping.
 //!
-//! A function takes the kernel's buffers in the interface's order, each as a pointer; behind them the parameters by value, where there are
-//! any; and last the length of each buffer in bytes, of 64 bits, as many of them as it declares. A kernel's workgroup-shared memory is what
+//! A function takes the kernel's buffers in the interface's order, each as a pointer; behind them its tensor maps, and then the parameters, by
+//! value, where there are any; and last the length of each buffer in bytes, of 64 bits, as many of them as it declares. A kernel's workgroup-shared memory is what
 //! its source has of its own and what is allocated when it is launched, so the latter is what its interface declares beyond the former.
 
 use crate::compiler::{Compiler, Text};
@@ -10,6 +10,7 @@ use crate::device::Device;
 use crate::failure::status;
 use crate::image::Image;
 use crate::module::{self, Module};
+use crate::tensor;
 use alloc::ffi::CString;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -20,7 +21,7 @@ use core::ptr;
 use cudarc::driver::sys;
 use trunnion_backend_core::driver::{CompileJob, Compiled, StoredCode};
 use trunnion_runtime_core::error::{Error, Resource, Result, SourceForm};
-use trunnion_runtime_core::kernel::KernelHandle;
+use trunnion_runtime_core::kernel::{KernelHandle, TensorMap};
 
 use sys::CUfunction_attribute_enum as Attribute;
 
@@ -62,6 +63,7 @@ pub(crate) struct Function {
     raw: sys::CUfunction,
     name: String,
     buffers: usize,
+    maps: Vec<TensorMap>,
     parameters: usize,
     /// How many buffers' lengths it takes.
     lengths: usize,
@@ -140,6 +142,7 @@ impl Function {
             raw,
             name: kernel.name().to_string(),
             buffers: interface.buffers.len(),
+            maps: interface.tensor_maps.clone(),
             parameters: interface.parameters as usize,
             lengths: interface.buffers.len(),
             workgroup: kernel.workgroup_size(),
@@ -172,9 +175,11 @@ impl Function {
     fn check_arguments(&mut self) -> Result<()> {
         let Some(ask) = self.device().functions().cuFuncGetParamInfo else { return Ok(()) };
         let wanted: Vec<usize> = [WORD].repeat(self.buffers);
+        let maps = [tensor::WORDS * WORD].repeat(self.maps.len());
         let parameters = Some(self.parameters).filter(|bytes| *bytes > 0);
-        let given: Vec<usize> = wanted.iter().copied().chain(parameters).chain(wanted.iter().copied()).collect();
-        let needed = self.buffers + usize::from(parameters.is_some());
+        let given: Vec<usize> =
+            wanted.iter().copied().chain(maps).chain(parameters).chain(wanted.iter().copied()).collect();
+        let needed = self.buffers + self.maps.len() + usize::from(parameters.is_some());
         let mut declared = Vec::new();
         loop {
             let (mut offset, mut size) = (0, 0);
@@ -209,12 +214,14 @@ impl Function {
 
     /// What argument `i` of a launch is.
     fn meant(&self, i: usize) -> String {
+        let maps = self.buffers + self.maps.len();
         let parameters = usize::from(self.parameters > 0);
         match i {
             i if i < self.buffers => format!("the pointer to buffer {i}, {WORD} bytes"),
-            i if i < self.buffers + parameters => format!("the parameters, {} bytes", self.parameters),
-            i if i < 2 * self.buffers + parameters => {
-                format!("the length of buffer {}, {WORD} bytes", i - self.buffers - parameters)
+            i if i < maps => format!("tensor map {}, {} bytes", i - self.buffers, tensor::WORDS * WORD),
+            i if i < maps + parameters => format!("the parameters, {} bytes", self.parameters),
+            i if i < maps + parameters + self.buffers => {
+                format!("the length of buffer {}, {WORD} bytes", i - maps - parameters)
             }
             _ => format!("{} buffers, {} bytes of parameters, the buffers' lengths", self.buffers, self.parameters),
         }
@@ -261,6 +268,12 @@ impl Function {
     #[inline]
     pub(crate) fn buffers(&self) -> usize {
         self.buffers
+    }
+
+    /// The buffers that it takes as tensors too.
+    #[inline]
+    pub(crate) fn maps(&self) -> &[TensorMap] {
+        &self.maps
     }
 
     /// Bytes of parameters that it takes.

@@ -1,6 +1,6 @@
 //! Launches: encoded with their arguments in words of the batch, and handed to the stream as the driver takes them.
 //!
-//! The arguments of a launch lie one after the other: the buffers' addresses, the parameters, the buffers' lengths, as many of them as the
+//! The arguments of a launch lie one after the other: the buffers' addresses, tensor maps, the parameters, the buffers' lengths, as many of them as the
 //! function takes. The batch keeps its words, so that a launch allocates nothing. The driver copies them when it is called.
 
 use crate::device::Device;
@@ -10,6 +10,7 @@ use crate::kernel::Function;
 use crate::operation::Operation;
 use crate::storage::CudaPage;
 use crate::stream::{CudaStream, Supplies};
+use crate::tensor;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr;
@@ -36,6 +37,7 @@ pub(crate) struct Launch {
     /// The first of its arguments' words.
     start: usize,
     buffers: usize,
+    maps: usize,
     parameter_words: usize,
     lengths: usize,
 }
@@ -49,7 +51,8 @@ impl Arguments {
     /// Adds those of a launch, whose buffers of no bytes are at `nothing`.
     ///
     /// # Errors
-    /// [`Error::BufferCount`] and [`Error::ParameterSize`] for others than the code was compiled for: nothing was then added.
+    /// [`Error::BufferCount`] and [`Error::ParameterSize`] for others than the code was compiled for, [`Error::BufferSize`] for tensors that do
+    /// not lie in their buffers; what the driver answers. Nothing was then added.
     fn add(
         &mut self,
         code: &Function,
@@ -71,6 +74,9 @@ impl Arguments {
             0 => nothing,
             _ => place.page.address().wrapping_add(place.offset),
         }));
+        if !code.maps().is_empty() {
+            add_maps(code, buffers, parameters, words).inspect_err(|_| words.truncate(start))?;
+        }
         words.extend(parameters.chunks(WORD).map(|chunk| {
             let mut word = [0; WORD];
             word[..chunk.len()].copy_from_slice(chunk);
@@ -84,10 +90,25 @@ impl Arguments {
             shared: code.shared(),
             start,
             buffers: buffers.len(),
+            maps: code.maps().len(),
             parameter_words: parameters.len().div_ceil(WORD),
             lengths,
         })
     }
+}
+
+/// Adds the tensor maps of a launch.
+fn add_maps(code: &Function, buffers: &[Place<'_, CudaPage>], parameters: &[u8], words: &mut Vec<u64>) -> Result<()> {
+    let _current = code.device().enter()?;
+    for map in code.maps() {
+        let missing =
+            || Error::BufferCount { kernel: code.name().into(), got: buffers.len(), expected: map.buffer + 1 };
+        let place = buffers.get(map.buffer).ok_or_else(missing)?;
+        let shape = map.shape(code.name(), parameters, place.size)?;
+        let address = place.page.address().wrapping_add(place.offset);
+        words.extend(tensor::encode(code.device(), map, &shape, address)?);
+    }
+    Ok(())
 }
 
 impl CudaStream {
@@ -137,10 +158,14 @@ impl Launch {
         let mut pointers: SmallVec<[*mut c_void; 2 * INLINE_BUFFERS + 1]> = SmallVec::new();
         // The driver only reads there, whatever its types say.
         let pointer = |word: &u64| ptr::from_ref(word).cast_mut().cast();
-        let behind = self.buffers + self.parameter_words;
-        let parameters = usize::from(self.parameter_words > 0);
-        pointers.extend(words.iter().take(self.buffers + parameters).map(pointer));
-        pointers.extend(words.iter().skip(behind).take(self.lengths).map(pointer));
+        let parameters = self.buffers + self.maps * tensor::WORDS;
+        let lengths = parameters + self.parameter_words;
+        pointers.extend(words.iter().take(self.buffers).map(pointer));
+        if self.maps > 0 {
+            pointers.extend(words.iter().skip(self.buffers).step_by(tensor::WORDS).take(self.maps).map(pointer));
+        }
+        pointers.extend(words.iter().skip(parameters).take(usize::from(self.parameter_words > 0)).map(pointer));
+        pointers.extend(words.iter().skip(lengths).take(self.lengths).map(pointer));
         let ([x, y, z], [width, height, depth]) = (self.grid, self.workgroup);
         // SAFETY: there is a pointer for each argument that the function declares, which was seen when it was loaded, to as many bytes as it has,
         // for the words were not changed since; what they point to stays until the batch is finished, by the promise under which it was

@@ -33,6 +33,7 @@ mod resource;
 mod retired;
 mod storage;
 mod stream;
+mod tensor;
 mod transfer;
 
 pub use backend::CudaBackend;

@@ -4,6 +4,7 @@ use crate::device::Survey;
 use crate::grid;
 use crate::library::version_text;
 use crate::options::CudaOptions;
+use crate::tensor;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -109,6 +110,8 @@ pub(crate) fn properties(survey: &Survey, options: &CudaOptions) -> Result<Devic
     features.bounds = BoundsAbility::None;
     features.indirect_dispatch = grid::READS_COUNTS_ON_DEVICE;
     features.host_visible = false;
+    features.tensor_maps =
+        survey.capability >= tensor::CAPABILITY && survey.library.functions.cuTensorMapEncodeTiled.is_some();
     let units = survey.number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1);
     let mut target = TargetProperties::new(architecture(survey), WIDEST, units);
     let subgroup = survey.number(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?.max(1);
