@@ -443,6 +443,7 @@ impl Drop for Lane {
             mem::forget(self.device.clone());
             return;
         }
+        self.device.unfinished.fetch_sub(self.in_flight() as u64, Ordering::AcqRel);
         let Ok(_current) = self.device.enter() else { return };
         // SAFETY: nothing of the stream is under way any more.
         let code = unsafe { (self.device.functions().cuStreamDestroy_v2)(self.raw) };

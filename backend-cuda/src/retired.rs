@@ -11,6 +11,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use cudarc::driver::sys;
 use std::sync::{Mutex, PoisonError};
+use trunnion_backend_core::exit::Inside;
 
 /// Memory of the driver's, and how it is given back.
 #[derive(Debug)]
@@ -92,6 +93,7 @@ impl Device {
         if memory.is_empty() {
             return;
         }
+        let _inside = Inside::new();
         // Without a context nothing is left of its memory either.
         let Ok(_current) = self.enter() else { return };
         for (memory, _) in memory {

@@ -56,8 +56,10 @@ driver=$(realpath "$driver")
 if [[ $driver == *trunnion_cuda_double* ]] || grep -q trunnion_double_claim_device "$driver"; then
     refuse "$driver is the double of the driver, which is no GPU"
 fi
-[[ -n $nvrtc ]] || nvrtc=$(library libnvrtc.so.13 /usr/local /opt)
-[[ -n $nvrtc ]] || refuse 'no NVRTC (libnvrtc.so.13) is installed; --nvrtc says where it is'
+for name in libnvrtc.so.13 libnvrtc.so.12; do
+    [[ -n $nvrtc ]] || nvrtc=$(library "$name" /usr/local /opt)
+done
+[[ -n $nvrtc ]] || refuse 'no NVRTC (libnvrtc.so.13 or .12) is installed; --nvrtc says where it is'
 [[ -e $nvrtc ]] || refuse "$nvrtc: there is no such compiler"
 
 export TRUNNION_CUDA_DRIVER=$driver TRUNNION_CUDA_COMPILERS=$nvrtc TRUNNION_REQUIRE=cuda:gpu
