@@ -12,6 +12,8 @@ trap 'rm -f "$log" "$firmware_log"' EXIT
 need valgrind valgrind libc6-dbg
 # For those that look at what is written as SPIR-V.
 need spirv-val spirv-tools
+# For those on the double of the CUDA driver, which runs what the real compiler makes.
+ci/cuda-compilers.sh
 
 say "cargo test --workspace ${ALL_BACKENDS[*]} (TRUNNION_REQUIRE=$TRUNNION_REQUIRE)"
 tests=ok

@@ -8,7 +8,7 @@ need "/usr/share/vulkan/icd.d/lvp_icd.$(uname -m).json" mesa-vulkan-drivers libv
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-say 'cargo run --release -p benches --features vulkan -- --all --quick'
-cargo run --release -p benches --features vulkan -- --all --quick | tee "$log"
+say 'cargo run --release -p benches --features vulkan,cuda -- --all --quick'
+cargo run --release -p benches --features vulkan,cuda -- --all --quick | tee "$log"
 cases=$(grep -c '^{"workload":' "$log") || die 'not one line of figures came out'
 printf 'bench-smoke: %s cases ran\n' "$cases"

@@ -44,6 +44,8 @@ matrix=(
 
     '-p trunnion-backend-vulkan --all-targets'
 
+    '-p trunnion-backend-cuda --all-targets'
+
     '-p trunnion-dlpack --all-targets'
 
     '-p trunnion --all-targets'
@@ -52,6 +54,8 @@ matrix=(
     '-p trunnion --no-default-features --features vulkan'
     '-p trunnion --all-targets --features vulkan'
     '-p trunnion --features serde'
+    '-p trunnion --no-default-features --features cuda'
+    '-p trunnion --all-targets --features cuda'
     '-p trunnion --no-default-features --features dlpack'
 
     '-p trunnion-conformance --all-targets'
@@ -59,6 +63,8 @@ matrix=(
     '-p trunnion-conformance --no-default-features --features facade'
     '-p trunnion-conformance --no-default-features --features vulkan'
     '-p trunnion-conformance --all-targets --features vulkan'
+    '-p trunnion-conformance --no-default-features --features cuda'
+    '-p trunnion-conformance --all-targets --features cuda'
 
     '-p trunnion-mutants --all-targets'
 
@@ -68,8 +74,11 @@ matrix=(
 
     '-p trunnion-cuda-double --all-targets'
 
+    '-p trunnion-gpu --all-targets'
+
     '-p benches --all-targets'
     '-p benches --all-targets --features vulkan'
+    '-p benches --all-targets --features cuda'
 )
 
 say 'cargo fmt --all --check'

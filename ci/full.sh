@@ -3,6 +3,7 @@
 # All of them run, and one that fails fails the whole.
 source "$(dirname "$0")/workspace.sh"
 source ci/drivers.sh
+ci/cuda-compilers.sh
 
 export CARGO_TERM_COLOR=never
 steps=()
@@ -30,10 +31,13 @@ step sanitize ci/sanitize.sh --long
 step proptest env PROPTEST_CASES=25600 TRUNNION_REQUIRE="$BACKENDS" cargo test --workspace "${ALL_BACKENDS[@]}" --release --exclude trunnion-mutants
 # Each broken device with the whole suite.
 step mutants env TRUNNION_MUTANTS=full cargo test --release -p trunnion-mutants
+# The suite on the CUDA double, in 20 orders of its streams; and the tests of somebody else's crate on it.
+step cuda-delays ci/cuda-delays.sh
+step cuda-corpus ci/cuda-corpus.sh
 # The code of the peers' workspace, for which everything they need is built.
 step clippy-peers ci/clippy.sh peers
 # Figures that mean something, alone and beside the peers.
-step benches cargo run --release -p benches --features vulkan -- --all
+step benches cargo run --release -p benches --features vulkan,cuda -- --all
 step peers benches/run-peers.sh --all
 
 ((${#steps[@]} > 0)) || die "there is no step of that name: ${wanted[*]}"

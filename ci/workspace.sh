@@ -18,12 +18,12 @@ NO_STD_CRATES=(
 # The workspaces inside this one, each with its own lock file. The last is heavy to build: ci/full.sh checks its code.
 NESTED=(tests/fuzz tests/firmware benches/peers)
 
-# The backends built so far, as TRUNNION_REQUIRE wants them: comma-separated. The drivers of those after the first are
-# had from ci/drivers.sh.
-BACKENDS=host,vulkan:llvmpipe,vulkan:swiftshader
+# The backends built so far, as TRUNNION_REQUIRE wants them: comma-separated. Vulkan's drivers are had from ci/drivers.sh; the
+# double of CUDA's is built with the tests, and wants what ci/cuda-compilers.sh installs.
+BACKENDS=host,vulkan:llvmpipe,vulkan:swiftshader,cuda:double
 
 # What builds the workspace's tests with all of them.
-ALL_BACKENDS=(--features 'trunnion/vulkan,trunnion-conformance/vulkan')
+ALL_BACKENDS=(--features 'trunnion/vulkan,trunnion/cuda,trunnion-conformance/vulkan,trunnion-conformance/cuda')
 
 TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 HOST_TRIPLE=$(rustc -vV | sed -n 's/^host: //p')

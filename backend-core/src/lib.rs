@@ -10,9 +10,14 @@ extern crate std;
 pub mod driver;
 #[allow(unsafe_code, reason = "the trait is unsafe to implement; nothing is run")]
 pub mod dry;
+#[cfg(feature = "std")]
+#[allow(unsafe_code, reason = "the C library is asked to call")]
+pub mod exit;
 mod open;
 pub mod rows;
 pub mod server;
+#[cfg(feature = "std")]
+pub mod together;
 
 pub use dry::Dry;
 pub use open::open;

@@ -3,7 +3,6 @@
 //! What the `unsafe` here rests on: handles belong to the device that is held beside them, and a mapping lasts as long as its memory.
 
 use crate::device::Device;
-use crate::exit::Inside;
 use crate::external::External;
 use crate::failure::Refusal;
 use crate::memory::MemoryType;
@@ -11,6 +10,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use ash::vk;
 use core::ptr::NonNull;
+use trunnion_backend_core::exit::Inside;
 use trunnion_runtime_core::foreign::Foreign;
 
 /// What a page's buffer can be used for: everything an operation of the runtime does with bytes.

@@ -3,13 +3,13 @@
 use crate::NAME;
 use crate::device::{Adapter, Device, adapters};
 use crate::driver::VulkanDriver;
-use crate::exit::Inside;
 use crate::instance::{self, Instance};
 use crate::options::VulkanOptions;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::Entry;
 use std::sync::{Mutex, PoisonError};
+use trunnion_backend_core::exit::Inside;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::id::{BackendName, DeviceId};

@@ -6,7 +6,6 @@
 use crate::blocks::Blocks;
 use crate::descriptors::Pools;
 use crate::device::Device;
-use crate::exit::{self, Inside, Step};
 use crate::grid;
 use crate::import;
 use crate::kernel::{self, Pipeline, VulkanCode};
@@ -27,7 +26,9 @@ use core::mem;
 use trunnion_backend_core::driver::{
     CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
 };
+use trunnion_backend_core::exit::{self, Inside, Step};
 use trunnion_backend_core::rows::{check_extent, check_length};
+use trunnion_backend_core::together;
 use trunnion_kernel_wgsl::Reader;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
@@ -169,14 +170,14 @@ unsafe impl Driver for VulkanDriver {
     }
 
     fn compiles_at_once(&self) -> usize {
-        kernel::at_once()
+        together::at_once()
     }
 
     fn compile_together(&mut self, jobs: &[CompileJob<'_>]) -> Vec<Result<Compiled<VulkanCode>>> {
         if let Err(lost) = self.loss.check() {
             return jobs.iter().map(|_| Err(lost.clone())).collect();
         }
-        kernel::compile_together(&self.device, &self.loss, jobs)
+        together::compile_together(jobs, |job| kernel::compile(&self.device, &self.loss, job))
     }
 
     fn compiler_identity(&self) -> &str {

@@ -1,7 +1,6 @@
 //! The loader and the instance: opened when first asked for, with a reason where there is none.
 
 use crate::NAME;
-use crate::exit::Inside;
 use crate::validation;
 use alloc::format;
 use alloc::string::String;
@@ -9,6 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::{Entry, ext, khr, vk};
 use core::ffi::CStr;
+use trunnion_backend_core::exit::Inside;
 use trunnion_runtime_core::error::{Error, Result};
 
 /// The oldest version of the API that is enough.

@@ -5,7 +5,6 @@
 //! it is: its parameters are a uniform block at the binding behind the last buffer.
 
 use crate::device::Device;
-use crate::exit::{self, Inside, Step};
 use crate::loss::Loss;
 use crate::spirv::{Head, Specialised};
 use alloc::borrow::Cow;
@@ -17,11 +16,8 @@ use alloc::vec::Vec;
 use ash::vk;
 use core::fmt;
 use core::mem;
-use core::num::NonZero;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 use trunnion_backend_core::driver::{CompileJob, Compiled, StoredCode};
+use trunnion_backend_core::exit::{self, Inside, Step};
 use trunnion_kernel_wgsl::{self as kernel_wgsl, SpirVOptions};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::kernel::{self, KernelHandle};
@@ -67,11 +63,6 @@ struct Shader<'a> {
     specialised: Specialised,
 }
 
-/// As many compilations as the machine has cores for.
-pub(crate) fn at_once() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get)
-}
-
 /// Compiles a kernel.
 ///
 /// # Errors
@@ -106,37 +97,6 @@ pub(crate) fn of_module(
     let _inside = Inside::compiling()?;
     let shader = Shader::of_module(device, name, module, Bounds::Checked)?;
     Pipeline::new(device, loss, shader, &Cache::new(device, loss, None)?)
-}
-
-/// Compiles several kernels on as many threads as there are cores for, the caller's among them.
-pub(crate) fn compile_together(
-    device: &Arc<Device>,
-    loss: &Loss,
-    jobs: &[CompileJob<'_>],
-) -> Vec<Result<Compiled<VulkanCode>>> {
-    let answers: Vec<Mutex<Option<_>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some((job, answer)) = {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            jobs.get(i).zip(answers.get(i))
-        } {
-            let compiled = compile(device, loss, job);
-            *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(compiled);
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..at_once().min(jobs.len()) {
-            // Where the system gives no thread, the others compile its share.
-            let _ = thread::Builder::new().name("trunnion-compile".into()).spawn_scoped(scope, work);
-        }
-        work();
-    });
-    let missing = || Err(Error::Panicked { what: "a compilation".into(), message: "it gave no answer".into() });
-    answers
-        .into_iter()
-        .map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(missing))
-        .collect()
 }
 
 impl<'a> Shader<'a> {

@@ -11,7 +11,6 @@ mod descriptors;
 mod device;
 mod driver;
 mod event;
-mod exit;
 mod external;
 mod failure;
 #[cfg(unix)]

@@ -12,7 +12,6 @@
 //! takes longer is unfinished, to end when the device does.
 
 use crate::device::Device;
-use crate::exit::{self, Inside, Step};
 use crate::loss::Loss;
 use alloc::format;
 use alloc::sync::Arc;
@@ -24,6 +23,7 @@ use core::time::Duration;
 use smallvec::SmallVec;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
+use trunnion_backend_core::exit::{self, Inside, Step};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
 use trunnion_runtime_core::platform::Deadline;

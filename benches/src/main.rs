@@ -1,6 +1,6 @@
 //! The workloads of BENCHMARKS.md, each beside its peer in one run: a JSON object a line and a case.
 //!
-//! `cargo run --release -p benches -- NAME… | --all [--quick] [--traces DIR]`, with `--features vulkan` on Vulkan too.
+//! `cargo run --release -p benches -- NAME… | --all [--quick] [--traces DIR]`, with `--features vulkan` on Vulkan too, with `cuda` on a GPU.
 
 use benches::{alloc_count, command_line, workloads};
 use std::process::ExitCode;

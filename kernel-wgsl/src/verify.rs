@@ -27,6 +27,7 @@ pub(crate) fn found(text: &Declared, used: &Used) -> Interface {
         parameters: text.parameters.as_ref().map_or(0, |parameters| parameters.bytes),
         shared: used.shared,
         in_place: false,
+        tensor_maps: alloc::vec::Vec::new(),
     }
 }
 

@@ -50,7 +50,7 @@ fn why(kernel: &SourceKernel) -> String {
 fn a_kernel_that_declares_nothing_is_what_its_code_does() {
     let reading = read(&SourceKernel::wgsl("four", FOUR)).unwrap();
     assert_eq!(reading.workgroup, [8, 4, 1]);
-    let Interface { buffers, parameters, shared, in_place } = reading.interface;
+    let Interface { buffers, parameters, shared, in_place, .. } = reading.interface;
     let buffers: Vec<_> = buffers.iter().map(|buffer| (buffer.access, buffer.host, buffer.min_size)).collect();
     assert_eq!(
         buffers,

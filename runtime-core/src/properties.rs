@@ -121,6 +121,9 @@ pub struct Features {
     pub indirect_dispatch: bool,
     /// Whether the host may touch device memory in place.
     pub host_visible: bool,
+    /// Whether kernels may take buffers as [tensor maps](crate::kernel::TensorMap).
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub tensor_maps: bool,
 }
 
 impl Features {
@@ -133,6 +136,7 @@ impl Features {
             bounds: BoundsAbility::None,
             indirect_dispatch: false,
             host_visible: false,
+            tensor_maps: false,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Multiplies and adds on whatever device there is, on the host in Rust and elsewhere in WGSL: `cargo run -p trunnion --example hello`.
+//! Multiplies and adds on whatever device there is, on the host in Rust, by CUDA in CUDA C and elsewhere in WGSL:
+//! `cargo run -p trunnion --example hello`.
 
 use trunnion::prelude::*;
 
@@ -20,6 +21,15 @@ fn main() -> Result<(), trunnion::OpenError> {
                  if id.x < arrayLength(&y) { y[id.x] += parameters.a * x[id.x]; }
              }",
         ));
+    // SAFETY: an element is touched where both buffers have it.
+    let saxpy = saxpy.source(unsafe {
+        Source::cuda_c(
+            "extern \"C\" __global__ void saxpy(const float *x, float *y, float a, size_t x_bytes, size_t y_bytes) {
+                 size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
+                 if (i < min(x_bytes, y_bytes) / sizeof(float)) y[i] += a * x[i];
+             }",
+        )
+    });
     let x = Buffer::from_slice(&client, &[1.0f32; 1000])?;
     let y = Buffer::from_slice(&client, &[0.5f32; 1000])?;
     client.launch(&client.prepare(saxpy)?, Grid::cover(1000, 64)?, args![&x, &y; &2.0f32])?;

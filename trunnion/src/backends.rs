@@ -21,7 +21,7 @@ struct BuiltIn {
 
 /// Every backend that can be compiled in: of two devices of the same kind, the one listed first is the better. The host
 /// comes first, so that it is chosen before a driver that does a GPU's work on the same processor; a GPU is better than
-/// either for what it is.
+/// either for what it is, and one that CUDA and Vulkan have is CUDA's.
 const BUILT_IN: &[BuiltIn] = &[
     #[cfg(feature = "host")]
     BuiltIn {
@@ -29,6 +29,14 @@ const BUILT_IN: &[BuiltIn] = &[
         make: |options| {
             use trunnion_backend_host::{HostBackend, HostOptions};
             Ok(Arc::new(HostBackend::new(HostOptions::default().apply(options)?)))
+        },
+    },
+    #[cfg(feature = "cuda")]
+    BuiltIn {
+        name: "cuda",
+        make: |options| {
+            use trunnion_backend_cuda::{CudaBackend, CudaOptions};
+            Ok(Arc::new(CudaBackend::new(CudaOptions::default().apply(options)?)))
         },
     },
     #[cfg(feature = "vulkan")]

@@ -61,7 +61,7 @@ fn the_environment_chooses_and_configures() {
 fn the_environment_is_refused_where_it_is_wrong() {
     let here = Scratch::new("wrong");
     for (name, value, has) in [
-        ("TRUNNION_BACKEND", "cuda:0", "refused: there is no backend `cuda`; there are: host"),
+        ("TRUNNION_BACKEND", "metal:0", "refused: there is no backend `metal`; there are: host"),
         ("TRUNNION_BACKEND", "host:1", "refused: there is no device host:1: the backend has 1"),
         ("TRUNNION_BACKEND", "host:", "refused: environment: `TRUNNION_BACKEND` cannot be `host:`"),
         ("TRUNNION_BAKEND", "host", "did you mean `TRUNNION_BACKEND`?"),

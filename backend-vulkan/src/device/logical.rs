@@ -2,7 +2,6 @@
 
 use super::adapter::Adapter;
 use crate::allocation::PAGE_USAGE;
-use crate::exit::Inside;
 use crate::failure::{Refusal, failed};
 use crate::instance::{Instance, unavailable};
 use crate::memory::{MemoryType, MemoryTypes};
@@ -17,6 +16,7 @@ use ash::{ext, khr, vk};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use trunnion_backend_core::driver::DriverMemory;
+use trunnion_backend_core::exit::Inside;
 use trunnion_kernel_wgsl::Capabilities;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::properties::DeviceProperties;

@@ -1,6 +1,11 @@
 //! The workloads by name, and our side of those that `peers` measures too.
 
 pub mod build;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "without_cuda.rs"]
+mod cuda;
 mod digits;
 pub mod handle;
 mod idle;
@@ -38,6 +43,9 @@ pub const ALL: &[(&str, Workload)] = &[
     ("plan-waste", plans::waste),
     ("transfer", transfer::transfer),
     ("dispatch", vulkan::dispatch),
+    ("gpu-launch", cuda::launch),
+    ("gpu-pool-hit", cuda::pool_hit),
+    ("gpu-pinned-upload", cuda::pinned_upload),
     ("digits", digits::epoch),
     ("build", build::crates),
 ];

@@ -65,6 +65,7 @@ impl Client {
         args.visit(|buffers, parameters| {
             self.check_shape(kernel, &grid, buffers.len(), parameters.len())?;
             self.check_buffers(kernel, &grid, buffers)?;
+            check_tensors(kernel, buffers, parameters)?;
             Ok(PreparedLaunch {
                 client: self.clone(),
                 kernel: kernel.clone(),
@@ -84,6 +85,9 @@ impl Client {
         bounds: Bounds,
     ) -> Result<Point> {
         self.check_shape(kernel, &grid, buffers.len(), parameters.len())?;
+        if !kernel.interface().tensor_maps.is_empty() {
+            check_tensors(kernel, buffers, parameters)?;
+        }
         let bounds = self.bounds(bounds);
         // Nearly every launch has a few buffers and short parameters: in a form of its own size it moves no byte it does not need.
         if parameters.len() <= SHORT_PARAMETERS {
@@ -279,6 +283,16 @@ impl Client {
             _ => Err(Error::Misaligned { what: "offset of the dynamic grid".into(), value, alignment }),
         }
     }
+}
+
+/// Whether the tensors whose shapes are in the parameters lie in their buffers.
+#[cold]
+fn check_tensors(kernel: &KernelHandle, buffers: &[&Handle], parameters: &[u8]) -> Result<()> {
+    for map in &kernel.interface().tensor_maps {
+        let size = buffers.get(map.buffer).map_or(0, |handle| handle.size_in_used());
+        map.shape(kernel.name(), parameters, size)?;
+    }
+    Ok(())
 }
 
 /// Parameters of at most this many bytes are short.

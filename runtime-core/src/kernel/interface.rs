@@ -1,5 +1,6 @@
 //! What a kernel touches, as its author declares it or as it is read from its source.
 
+use super::TensorMap;
 use crate::access::Access;
 use alloc::vec::Vec;
 
@@ -21,6 +22,8 @@ pub struct Interface {
     pub shared: u32,
     /// Whether the kernel works when a written buffer overlaps another argument.
     pub in_place: bool,
+    /// Buffers that it takes as tensors too, in the order in which it takes them.
+    pub tensor_maps: Vec<TensorMap>,
 }
 
 /// One buffer of a kernel.
@@ -70,7 +73,7 @@ impl HostUse {
 impl Interface {
     /// Touches nothing.
     pub const fn new() -> Self {
-        Self { buffers: Vec::new(), parameters: 0, shared: 0, in_place: false }
+        Self { buffers: Vec::new(), parameters: 0, shared: 0, in_place: false, tensor_maps: Vec::new() }
     }
 
     /// One more buffer.
@@ -128,6 +131,13 @@ impl Interface {
     /// `bytes` of workgroup-shared memory.
     pub fn shared(mut self, bytes: u32) -> Self {
         self.shared = bytes;
+        self
+    }
+
+    /// One of the buffers as a tensor too, whose shape is in the parameters. Devices without
+    /// [`Features::tensor_maps`](crate::properties::Features::tensor_maps) refuse the kernel.
+    pub fn tensor_map(mut self, map: TensorMap) -> Self {
+        self.tensor_maps.push(map);
         self
     }
 

@@ -10,6 +10,7 @@ mod launch_record;
 mod reader;
 mod source;
 mod table;
+mod tensor_map;
 mod workgroup;
 
 pub use arguments::{Args, Arguments, INLINE_BUFFERS, MAX_PARAMETERS};
@@ -19,6 +20,7 @@ pub use launch_record::{LaunchRecord, LaunchedKernel};
 pub use reader::{DeclaredInterface, KernelReader, Reading};
 pub use source::{HostFunction, Source, SourceKernel};
 pub(crate) use table::KernelTable;
+pub use tensor_map::{Swizzle, TensorMap, TensorShape};
 pub use workgroup::{HostBindings, Workgroup};
 
 use table::Slot;
@@ -217,7 +219,7 @@ impl KernelHandle {
     /// Checks a kernel against a device; what is answered makes the handle with its slot. For whoever runs a server without a client.
     ///
     /// # Errors
-    /// [`Error::NoSource`], [`Error::TooManyResources`], [`Error::InvalidKernel`], or what the reader answers.
+    /// [`Error::NoSource`], [`Error::TooManyResources`], [`Error::InvalidKernel`], [`Error::Unsupported`], or what the reader answers.
     pub fn prepare(
         kernel: Arc<dyn Kernel>,
         properties: &DeviceProperties,
@@ -249,6 +251,7 @@ impl KernelHandle {
         }
         let Reading { interface, workgroup, parsed } = reader.read(&*kernel, &source)?;
         check_resources(&name, workgroup, &interface, &properties.limits)?;
+        check_tensor_maps(&name, &interface, properties)?;
         let written = (0..interface.buffers.len()).filter(|i| interface.buffers[*i].access.writes()).collect();
         let part = |(index, buffer): (usize, &BufferInterface)| match (source.form(), buffer.access, buffer.host) {
             (SourceForm::Host, Access::Overwrite, HostUse::Partition(bytes)) => Some((index, bytes)),
@@ -290,6 +293,20 @@ fn check_constants(name: &str, constants: &[(String, f64)]) -> Result<()> {
             continue;
         };
         return Err(Error::InvalidKernel { kernel: name.into(), why });
+    }
+    Ok(())
+}
+
+fn check_tensor_maps(name: &str, interface: &Interface, properties: &DeviceProperties) -> Result<()> {
+    for (index, map) in interface.tensor_maps.iter().enumerate() {
+        if !properties.features.tensor_maps {
+            let backend = properties.info.device.backend;
+            return Err(Error::Unsupported { what: "a kernel with tensor maps".into(), backend });
+        }
+        if let Err(why) = map.check(interface) {
+            let why = alloc::format!("tensor map {index}: {why}");
+            return Err(Error::InvalidKernel { kernel: name.into(), why });
+        }
     }
     Ok(())
 }

@@ -151,9 +151,10 @@ impl KernelTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elem::ElemType;
     use crate::error::SourceForm;
     use crate::id::{BackendName, DeviceId};
-    use crate::kernel::{DeclaredInterface, Interface, Source, SourceKernel};
+    use crate::kernel::{DeclaredInterface, Interface, Source, SourceKernel, TensorMap};
     use crate::properties::{DeviceInfo, DeviceKind, Features, Limits, TargetProperties};
     use alloc::string::ToString;
 
@@ -196,6 +197,14 @@ mod tests {
         let error = try_prepare(&Arc::default(), SourceKernel::wgsl("k", "")).unwrap_err();
         let why = "it declares no interface, and this device does not read one from its source";
         assert_eq!(error, Error::InvalidKernel { kernel: "k".into(), why: why.into() });
+    }
+
+    #[test]
+    fn a_device_without_tensor_maps_refuses_a_kernel_that_has_one() {
+        let interface = Interface::new().read().parameters(8).tensor_map(TensorMap::new(0, ElemType::F32, [4]));
+        let kernel = SourceKernel::new("k", interface).source(Source::wgsl("text"));
+        let error = try_prepare(&Arc::default(), kernel).unwrap_err();
+        assert!(matches!(&error, Error::Unsupported { what, .. } if what == "a kernel with tensor maps"), "{error}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use regex::Regex;
 const HELP: &str = "\
 The conformance suite: every row of the contract, run against any device.
 
-  --backend NAME     run on this backend only; may be given several times
+  --backend NAME     run on this backend only, or on all devices of this backend; may be given several times
   --row REGEX        run only rows that match this as a whole, such as `M.*`
   --rows             print `ROW name` for each test and run none
   --child ROW::name  run one test in this process, as the suite does for tests that need a process of their own
@@ -68,7 +68,7 @@ impl Arguments {
                 inline.clone().or_else(|| arguments.next()).ok_or_else(|| format!("`{name}` needs {what}"))
             };
             match name.as_str() {
-                "--backend" => backends.push(known_backend(value("a backend's name")?, factories)?),
+                "--backend" => backends.extend(known_backends(&value("a backend's name")?, factories)?),
                 "--row" => row = Some(known_rows(&value("a regular expression")?, tests)?),
                 "--child" => child = Some(value("a test's `ROW::name`")?),
                 "--replay" => file = Some(value("a program's file")?),
@@ -110,6 +110,15 @@ impl Arguments {
     /// Whether a row is asked for.
     pub fn takes(&self, row: &str) -> bool {
         self.row.as_ref().is_none_or(|regex| regex.is_match(row))
+    }
+}
+
+/// The backend of this name, or all devices of it where none is called so.
+fn known_backends(name: &str, factories: &[Arc<dyn Factory>]) -> Result<Vec<String>, String> {
+    let all = factories.iter().filter(|factory| factory.backend() == name).map(|factory| factory.name().to_string());
+    match known_backend(name.to_string(), factories) {
+        Err(_) if factories.iter().any(|factory| factory.backend() == name) => Ok(all.collect()),
+        known => known.map(|known| vec![known]),
     }
 }
 

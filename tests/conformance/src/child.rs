@@ -19,15 +19,20 @@ pub struct ChildOutput {
     pub stderr: String,
 }
 
-/// Runs the test `path` of this program for `backend` in a process of its own, with these variables set and no other `TRUNNION_…`.
+/// What the variables begin with that say where a machine has its CUDA driver and compilers, which a child process needs too.
+const CUDA: &str = "TRUNNION_CUDA_";
+
+/// Runs the test `path` of this program for `backend` in a process of its own, with these variables set and no other `TRUNNION_…` that is a
+/// setting.
 ///
 /// # Errors
 /// When the process cannot be started.
 pub fn spawn(backend: &str, path: &str, env: &[(&str, &str)], limit: Duration) -> io::Result<ChildOutput> {
     let mut command = Command::new(std::env::current_exe()?);
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TRUNNION_") {
-            command.env_remove(name);
+        let text = name.to_string_lossy();
+        if text.starts_with("TRUNNION_") && !text.starts_with(CUDA) {
+            command.env_remove(&name);
         }
     }
     command.args(["--backend", backend, "--child", path]).envs(env.iter().copied());

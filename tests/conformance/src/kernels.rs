@@ -1,8 +1,9 @@
-//! The kernels the tests use: each a function for the host, and WGSL that gives the same bytes.
+//! The kernels the tests use: each a function for the host, and WGSL and CUDA C that give the same bytes.
 //!
 //! Workgroups have [`GROUP`] invocations and work on as many elements of 32 bits. What only a host can do, fail and panic within a kernel,
-//! has no WGSL.
+//! has no text.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use trunnion_runtime_core::access::Access;
@@ -29,14 +30,35 @@ pub const TOO_MANY: &str = "4294967295 workgroups on axis x";
 /// What [`panics`] panics with.
 pub const PANIC: &str = "on purpose, in a kernel";
 
-/// What stands before the text of each kernel.
+/// A macro that the text of the kernel [`broken`] looks at: where it is defined, no compiler of CUDA C takes that kernel.
+pub const BROKEN_MACRO: &str = "CONFORMANCE_BROKEN";
+
+/// What stands before the WGSL of each kernel.
 const PLACE: &str = include_str!("kernels/place.wgsl");
 
-/// The WGSL of the kernel of this name.
-macro_rules! wgsl {
+/// What stands before the CUDA C of each kernel.
+const CUDA_PLACE: &str = include_str!("kernels/place.cu");
+
+/// The texts of the kernel of this name.
+macro_rules! texts {
     ($name:literal) => {
-        Source::wgsl(concat!(include_str!("kernels/place.wgsl"), include_str!(concat!("kernels/", $name, ".wgsl"))))
+        [
+            Source::wgsl(concat!(
+                include_str!("kernels/place.wgsl"),
+                include_str!(concat!("kernels/", $name, ".wgsl"))
+            )),
+            cuda_c(concat!(include_str!("kernels/place.cu"), include_str!(concat!("kernels/", $name, ".cu")))),
+        ]
     };
+}
+
+/// CUDA C that stands here or under `kernels`.
+#[allow(unsafe_code, reason = "the texts are vouched for")]
+fn cuda_c(text: impl Into<Arc<str>>) -> Source {
+    // SAFETY: each of them is told how many bytes its buffers have, and touches an element of a buffer only after `have` has found it in all of
+    // those it touches there, or, in `count`, after its index was compared with the number of elements. `echo` reads its parameters modulo
+    // their number, and shared memory is an element for each of a workgroup's invocations.
+    unsafe { Source::cuda_c(text) }
 }
 
 /// The grid that covers `elements`.
@@ -52,7 +74,8 @@ pub fn table() -> KernelTable {
     all().into_iter().fold(KernelTable::new(), KernelTable::with)
 }
 
-fn all() -> Vec<SourceKernel> {
+/// Every kernel here that has a name of its own, and those of several sizes in several.
+pub fn all() -> Vec<SourceKernel> {
     let simple: [fn() -> SourceKernel; 12] =
         [add, saxpy, step, scramble, put, carry, sum, count, indices, axes, claims_overlap, out_of_bounds];
     let others: [fn() -> SourceKernel; 5] = [fails, panics, broken, accumulate, shared_memory];
@@ -63,10 +86,10 @@ fn all() -> Vec<SourceKernel> {
 fn kernel(
     name: &str,
     interface: Interface,
-    wgsl: Source,
+    texts: [Source; 2],
     host: impl Fn(&Workgroup<'_>) -> Result<(), KernelFault> + Send + Sync + 'static,
 ) -> SourceKernel {
-    host_kernel(name, interface, host).source(wgsl)
+    texts.into_iter().fold(host_kernel(name, interface, host), SourceKernel::source)
 }
 
 fn host_kernel(
@@ -79,7 +102,7 @@ fn host_kernel(
 
 /// `[a, b, out]`: `out = a + b` in `f32`, replacing all of `out`.
 pub fn add() -> SourceKernel {
-    kernel("add", Interface::new().read().read().overwrite(PART), wgsl!("add"), |group| {
+    kernel("add", Interface::new().read().read().overwrite(PART), texts!("add"), |group| {
         let (a, b) = (group.read::<f32>(0)?, group.read::<f32>(1)?);
         let range = group.part_range::<f32>(2)?;
         for (i, out) in range.zip(group.part::<f32>(2)?) {
@@ -91,7 +114,7 @@ pub fn add() -> SourceKernel {
 
 /// `[x, y]` with parameter `a: f32`: `y += a * x`.
 pub fn saxpy() -> SourceKernel {
-    kernel("saxpy", Interface::new().read().partition(PART).parameters_of::<f32>(), wgsl!("saxpy"), |group| {
+    kernel("saxpy", Interface::new().read().partition(PART).parameters_of::<f32>(), texts!("saxpy"), |group| {
         let (a, x) = (group.parameters::<f32>()?, group.read::<f32>(0)?);
         let range = group.part_range::<f32>(1)?;
         for (i, y) in range.zip(group.part::<f32>(1)?) {
@@ -103,7 +126,7 @@ pub fn saxpy() -> SourceKernel {
 
 /// `[x]`: adds 1 to every `u32`.
 pub fn step() -> SourceKernel {
-    kernel("step", Interface::new().partition(PART), wgsl!("step"), |group| {
+    kernel("step", Interface::new().partition(PART), texts!("step"), |group| {
         group.part::<u32>(0)?.iter_mut().for_each(|x| *x = x.wrapping_add(1));
         Ok(())
     })
@@ -111,7 +134,7 @@ pub fn step() -> SourceKernel {
 
 /// `[x]`: `x = 3 x + 1` in every `u32`; unlike [`step`], it does not commute with other operations.
 pub fn scramble() -> SourceKernel {
-    kernel("scramble", Interface::new().partition(PART), wgsl!("scramble"), |group| {
+    kernel("scramble", Interface::new().partition(PART), texts!("scramble"), |group| {
         group.part::<u32>(0)?.iter_mut().for_each(|x| *x = x.wrapping_mul(3).wrapping_add(1));
         Ok(())
     })
@@ -119,7 +142,7 @@ pub fn scramble() -> SourceKernel {
 
 /// `[out]` with parameter `value: u32`: replaces every `u32`.
 pub fn put() -> SourceKernel {
-    kernel("put", Interface::new().overwrite(PART).parameters_of::<u32>(), wgsl!("put"), |group| {
+    kernel("put", Interface::new().overwrite(PART).parameters_of::<u32>(), texts!("put"), |group| {
         group.part::<u32>(0)?.fill(group.parameters()?);
         Ok(())
     })
@@ -127,7 +150,7 @@ pub fn put() -> SourceKernel {
 
 /// `[from, to]`: copies `u32`s, replacing all of `to`.
 pub fn carry() -> SourceKernel {
-    kernel("carry", Interface::new().read().overwrite(PART), wgsl!("carry"), |group| {
+    kernel("carry", Interface::new().read().overwrite(PART), texts!("carry"), |group| {
         let from = group.read::<u32>(0)?;
         let range = group.part_range::<u32>(1)?;
         group.part::<u32>(1)?.copy_from_slice(&from[range]);
@@ -139,7 +162,7 @@ pub fn carry() -> SourceKernel {
 pub fn slow(time: Duration) -> SourceKernel {
     // Some drivers end loops of more turns without a word.
     let turns = (time.as_secs_f64() * 100_000.0).clamp(1.0, 50_000.0).round();
-    let slow = kernel("slow", Interface::new().read().overwrite(PART).shared(4), wgsl!("slow"), move |group| {
+    let slow = kernel("slow", Interface::new().read().overwrite(PART).shared(4), texts!("slow"), move |group| {
         let from = group.read::<u32>(0)?;
         let range = group.part_range::<u32>(1)?;
         std::thread::sleep(time);
@@ -151,7 +174,7 @@ pub fn slow(time: Duration) -> SourceKernel {
 
 /// `[x, sum]`: adds all `u32` of `x` to the first of `sum`, atomically.
 pub fn sum() -> SourceKernel {
-    kernel("sum", Interface::new().read().atomic(), wgsl!("sum"), |group| {
+    kernel("sum", Interface::new().read().atomic(), texts!("sum"), |group| {
         let (x, sum) = (group.read::<u32>(0)?, group.atomic(1)?);
         let span = group.span_x();
         let part = &x[span.start.min(x.len())..span.end.min(x.len())];
@@ -162,7 +185,7 @@ pub fn sum() -> SourceKernel {
 
 /// `[counts]`: each workgroup adds 1 to the `u32` at its linear index, as far as there is one, and to the last.
 pub fn count() -> SourceKernel {
-    kernel("count", Interface::new().atomic(), wgsl!("count"), |group| {
+    kernel("count", Interface::new().atomic(), texts!("count"), |group| {
         let counts = group.atomic(0)?;
         let Some((total, each)) = counts.split_last() else { return Ok(()) };
         if let Some(one) = usize::try_from(group.linear_id()).ok().and_then(|i| each.get(i)) {
@@ -175,7 +198,7 @@ pub fn count() -> SourceKernel {
 
 /// `[out]`: each workgroup claims one `u32` and writes its linear index there.
 pub fn indices() -> SourceKernel {
-    kernel("indices", Interface::new().claim(Access::Overwrite), wgsl!("indices"), |group| {
+    kernel("indices", Interface::new().claim(Access::Overwrite), texts!("indices"), |group| {
         let i = group.linear_id() as usize;
         group.claim::<u32>(0, i..i + 1)?[0] = i as u32;
         Ok(())
@@ -184,7 +207,7 @@ pub fn indices() -> SourceKernel {
 
 /// `[out]`: each workgroup writes where it is and the counts of its grid, six `u32`.
 pub fn axes() -> SourceKernel {
-    kernel("axes", Interface::new().claim(Access::Overwrite), wgsl!("axes"), |group| {
+    kernel("axes", Interface::new().claim(Access::Overwrite), texts!("axes"), |group| {
         let at = group.linear_id() as usize * 6;
         let here = group.claim::<u32>(0, at..at + 6)?;
         here[..3].copy_from_slice(&group.id());
@@ -203,7 +226,7 @@ pub fn claims_overlap() -> SourceKernel {
 
 /// `[out]`: writes an element beyond the end. On a host that is a failure; elsewhere it changes nothing outside `out`.
 pub fn out_of_bounds() -> SourceKernel {
-    kernel("out_of_bounds", Interface::new().claim(Access::Write), wgsl!("out_of_bounds"), |group| {
+    kernel("out_of_bounds", Interface::new().claim(Access::Write), texts!("out_of_bounds"), |group| {
         let beyond = group.len::<u32>(0)?;
         group.claim::<u32>(0, beyond..beyond + 1)?.fill(1);
         Ok(())
@@ -222,7 +245,7 @@ pub fn panics() -> SourceKernel {
 
 /// `[in, out]`: as [`carry`], where it compiles; a variant can see to it that it does not.
 pub fn broken() -> SourceKernel {
-    kernel(BROKEN, Interface::new().read().partition(PART), wgsl!("does_not_compile"), |group| {
+    kernel(BROKEN, Interface::new().read().partition(PART), texts!("does_not_compile"), |group| {
         let from = group.read::<u32>(0)?;
         let range = group.part_range::<u32>(1)?;
         group.part::<u32>(1)?.copy_from_slice(&from[range]);
@@ -232,7 +255,7 @@ pub fn broken() -> SourceKernel {
 
 /// `[a, b]`: adds every `u32` of `a` to that of `b`; works when they are the same bytes.
 pub fn accumulate() -> SourceKernel {
-    kernel("accumulate", Interface::new().atomic().atomic().in_place(), wgsl!("accumulate"), |group| {
+    kernel("accumulate", Interface::new().atomic().atomic().in_place(), texts!("accumulate"), |group| {
         let (a, b) = (group.atomic(0)?, group.atomic(1)?);
         let span = group.span_x();
         for (a, b) in a.iter().zip(b).take(span.end).skip(span.start) {
@@ -244,7 +267,7 @@ pub fn accumulate() -> SourceKernel {
 
 /// `[out]`: writes its index and what it found into shared memory, and the sum of what is there to its own element of `out`.
 pub fn shared_memory() -> SourceKernel {
-    kernel("shared_memory", Interface::new().overwrite(4).shared(PART as u32), wgsl!("shared_memory"), |group| {
+    kernel("shared_memory", Interface::new().overwrite(4).shared(PART as u32), texts!("shared_memory"), |group| {
         let shared = group.shared::<u32>()?;
         shared.iter_mut().for_each(|x| *x += group.linear_id() as u32 + 1);
         group.part::<u32>(0)?[0] = shared.iter().sum();
@@ -255,7 +278,7 @@ pub fn shared_memory() -> SourceKernel {
 /// `n` buffers, the last of which becomes the sum of the others in its first `u32`.
 pub fn gather(n: u32) -> SourceKernel {
     let interface = (1..n).fold(Interface::new(), |interface, _| interface.read()).overwrite(PART);
-    kernel("gather", interface, Source::wgsl(gather_text(n)), move |group| {
+    kernel("gather", interface, [Source::wgsl(gather_wgsl(n)), cuda_c(gather_cuda(n))], move |group| {
         let last = n as usize - 1;
         let mut sum = 0u32;
         for i in 0..last {
@@ -266,7 +289,23 @@ pub fn gather(n: u32) -> SourceKernel {
     })
 }
 
-fn gather_text(n: u32) -> String {
+/// CUDA C of a kernel that is given what the interface says and touches nothing of it: for tests of what is refused before a kernel runs.
+#[allow(unsafe_code, reason = "the text is vouched for")]
+pub fn idle_cuda_c(name: &str, interface: &Interface) -> Source {
+    let buffers = (0..interface.buffers.len()).map(|i| format!("unsigned *b{i}"));
+    let words = interface.parameters.div_ceil(4);
+    let parameters = (words > 0).then(|| "Parameters parameters".to_string());
+    let all: Vec<String> = buffers.chain(parameters).collect();
+    let text = format!(
+        "struct Parameters {{\n    unsigned words[{}];\n}};\n\nextern \"C\" __global__ void {name}({}) {{}}\n",
+        words.max(1),
+        all.join(", ")
+    );
+    // SAFETY: it touches nothing.
+    unsafe { Source::cuda_c(text) }
+}
+
+fn gather_wgsl(n: u32) -> String {
     let (last, mut buffers, mut sum) = (n.saturating_sub(1), String::new(), String::new());
     for i in 0..last {
         buffers += &format!("@group(0) @binding({i}) var<storage, read> b{i}: array<u32>;\n");
@@ -287,17 +326,43 @@ fn gather(here: Here) {{
     )
 }
 
+fn gather_cuda(n: u32) -> String {
+    let (mut buffers, mut lengths, mut all, mut sum) = (String::new(), String::new(), String::new(), String::new());
+    for i in 0..n.saturating_sub(1) {
+        buffers += &format!("const u32 *b{i}, ");
+        lengths += &format!("u64 bytes{i}, ");
+        all += &format!("have(0, bytes{i}) && ");
+        sum += &format!(" + b{i}[0]");
+    }
+    format!(
+        "{CUDA_PLACE}extern \"C\" __global__ void gather({buffers}u32 *out, {lengths}u64 out_bytes) {{
+    u64 i = element_of();
+    if ({all}have(i, out_bytes)) {{
+        out[i] = 0{sum};
+    }}
+}}
+"
+    )
+}
+
 /// `[out]` with `bytes` of parameters, a multiple of 16, which it copies out until 256 bytes are full.
 pub fn echo(bytes: u32) -> SourceKernel {
-    let text = format!("{PLACE}const vectors = {}u;\n{}", bytes / 16, include_str!("kernels/echo.wgsl"));
-    kernel("echo", Interface::new().overwrite(256).parameters(bytes), Source::wgsl(text), move |group| {
-        let out = group.part::<u8>(0)?;
-        match bytes {
-            256 => out.copy_from_slice(&group.parameters::<[u8; 256]>()?),
-            _ => out.copy_from_slice(&group.parameters::<[u8; 16]>()?.repeat(16)),
-        }
-        Ok(())
-    })
+    let vectors = bytes / 16;
+    let wgsl = format!("{PLACE}const vectors = {vectors}u;\n{}", include_str!("kernels/echo.wgsl"));
+    let cuda = format!("{CUDA_PLACE}constexpr u32 vectors = {vectors};\n{}", include_str!("kernels/echo.cu"));
+    kernel(
+        "echo",
+        Interface::new().overwrite(256).parameters(bytes),
+        [Source::wgsl(wgsl), cuda_c(cuda)],
+        move |group| {
+            let out = group.part::<u8>(0)?;
+            match bytes {
+                256 => out.copy_from_slice(&group.parameters::<[u8; 256]>()?),
+                _ => out.copy_from_slice(&group.parameters::<[u8; 16]>()?.repeat(16)),
+            }
+            Ok(())
+        },
+    )
 }
 
 #[cfg(test)]

@@ -114,7 +114,15 @@ fn absent(name: &str, why: String) -> Trial {
 fn missing_required(factories: &[Arc<dyn Factory>]) -> Vec<Trial> {
     let mut missing = required();
     missing.retain(|name| !factories.iter().any(|factory| factory.name() == name));
-    missing.into_iter().map(|name| absent(&name, "it is not built in".to_string())).collect()
+    let why = |name: &String| {
+        let mut reasons = Vec::new();
+        for factory in factories.iter().filter(|factory| factory.backend() == name) {
+            // A backend is there with any of its devices.
+            reasons.push(format!("{}: {}", factory.name(), factory.available().err()?));
+        }
+        Some(if reasons.is_empty() { "it is not built in".to_string() } else { reasons.join("; ") })
+    };
+    missing.iter().filter_map(|name| Some(absent(name, why(name)?))).collect()
 }
 
 // ---- one test

@@ -40,6 +40,7 @@ codes! {
     NO_BINARY_FOR_GPU = 209, "ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device";
     PEER_ACCESS_UNSUPPORTED = 217, "ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices";
     INVALID_PTX = 218, "ERROR_INVALID_PTX", "a PTX JIT compilation failed";
+    UNSUPPORTED_PTX_VERSION = 222, "ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain.";
     INVALID_HANDLE = 400, "ERROR_INVALID_HANDLE", "invalid resource handle";
     ILLEGAL_STATE = 401, "ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state";
     NOT_FOUND = 500, "ERROR_NOT_FOUND", "named symbol not found";

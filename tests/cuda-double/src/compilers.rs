@@ -64,14 +64,15 @@ impl Compilers {
     ///
     /// # Panics
     ///
-    /// Where `TRUNNION_REQUIRE` names `cuda` and there are none: then a test must not do without.
+    /// Where `TRUNNION_REQUIRE` names `cuda`, or a device of it, and there are none: then a test must not do without.
     #[must_use]
     pub fn for_test(test: &str) -> Option<&'static Self> {
         match Self::load() {
             Ok(compilers) => Some(compilers),
             Err(error) => {
                 let required = env::var(REQUIRE).unwrap_or_default();
-                assert!(!required.split(',').any(|name| name.trim() == "cuda"), "{REQUIRE} names cuda: {error}");
+                let is_cuda = |name: &str| name.trim().split(':').next() == Some("cuda");
+                assert!(!required.split(',').any(is_cuda), "{REQUIRE} names cuda: {error}");
                 eprintln!("skipped: {test}: {error}");
                 None
             }

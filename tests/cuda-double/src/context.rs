@@ -23,6 +23,8 @@ pub(crate) struct Context {
     /// The code that every call gives since work failed; zero for none.
     broken: AtomicU32,
     streams: Mutex<Vec<Arc<Stream>>>,
+    /// Streams that were destroyed and had work to do then.
+    ending: Mutex<Vec<Arc<Stream>>>,
     /// Held while work is accepted, so that streams that wait for each other agree on the order.
     pub(crate) accepting: Mutex<()>,
     /// Devices whose memory kernels of this context may touch.
@@ -37,6 +39,7 @@ impl Context {
             is_primary,
             broken: AtomicU32::new(0),
             streams: Mutex::default(),
+            ending: Mutex::default(),
             accepting: Mutex::default(),
             peers: Mutex::default(),
         });
@@ -55,6 +58,9 @@ impl Context {
 
     pub(crate) fn remove_stream(&self, stream: &Arc<Stream>) {
         lock(&self.streams).retain(|known| !Arc::ptr_eq(known, stream));
+        let mut ending = lock(&self.ending);
+        ending.retain(|ended| !ended.is_idle());
+        ending.push(stream.clone());
     }
 
     pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
@@ -96,7 +102,8 @@ impl Context {
 
     /// Waits until everything accepted so far is done.
     pub(crate) fn wait(&self) {
-        for stream in self.streams() {
+        let ending = lock(&self.ending).clone();
+        for stream in self.streams().into_iter().chain(ending) {
             stream.wait();
         }
         self.device.current_pool().settle(&self.device);

@@ -5,6 +5,7 @@
 use alloc::ffi::CString;
 use core::ffi::{c_char, c_int};
 use core::fmt;
+use core::time::Duration;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{env, fs, io};
@@ -295,6 +296,22 @@ impl Device {
     /// Lets streams pause before some of their work, the same for the same seed, so that rare orders come up. 0 stops it.
     pub fn set_delays(&self, seed: u64) -> Result<(), ControlError> {
         self.number("trunnion_double_set_delays", seed)
+    }
+
+    /// Lets events come so much later than what they stand for; with a seed of [`set_delays`](Self::set_delays) up to twice that, each by a
+    /// time of its own. What is asked of the stream afterwards waits with them.
+    pub fn set_lateness(&self, late: Duration) -> Result<(), ControlError> {
+        self.number("trunnion_double_set_lateness", u64::try_from(late.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether somebody holds the device's primary context: until then it may be in use.
+    pub fn is_retained(&self) -> Result<bool, ControlError> {
+        let mut retained = 0;
+        self.double.call("trunnion_double_is_retained", |f: unsafe extern "C" fn(c_int, *mut c_int) -> u32| {
+            // SAFETY: the number is ours.
+            unsafe { f(self.ordinal, &raw mut retained) }
+        })?;
+        Ok(retained != 0)
     }
 
     /// Says whether kernels here may be allowed to touch another device's memory; to begin with they may.

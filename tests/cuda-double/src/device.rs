@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::time::Duration;
 use std::collections::HashSet;
 use std::sync::Mutex;
 
@@ -21,6 +22,8 @@ pub(crate) const SHARED_BYTES: u32 = 48 << 10;
 pub(crate) const SHARED_BYTES_ASKED: u32 = 227 << 10;
 /// Compute capability: code for later hardware is refused.
 pub(crate) const CAPABILITY: (u32, u32) = (9, 0);
+/// The newest PTX that a driver for CUDA 13.0 takes.
+pub(crate) const PTX_VERSION: (u32, u32) = (9, 0);
 /// Multiprocessors.
 pub(crate) const MULTIPROCESSORS: u32 = 132;
 /// Threads that a multiprocessor holds at once.
@@ -43,6 +46,8 @@ pub(crate) struct Device {
     instructions: AtomicU64,
     /// Seed of the pauses before work; zero for none.
     delays: AtomicU64,
+    /// Microseconds by which events come late.
+    lateness: AtomicU64,
     pub(crate) primary: Mutex<Primary>,
     /// Devices that cannot be reached from here.
     unreachable: Mutex<HashSet<u32>>,
@@ -73,6 +78,7 @@ impl Device {
             used: AtomicU64::new(0),
             instructions: AtomicU64::new(INSTRUCTIONS),
             delays: AtomicU64::new(0),
+            lateness: AtomicU64::new(0),
             primary: Mutex::default(),
             unreachable: Mutex::default(),
             pools: Mutex::new(Pools { default: pool.clone(), current: pool }),
@@ -90,6 +96,7 @@ impl Device {
         self.set_memory(MEMORY);
         self.set_instructions(INSTRUCTIONS);
         self.set_delays(0);
+        self.set_lateness(0);
         lock(&self.unreachable).clear();
         self.claimed.store(false, Ordering::Relaxed);
     }
@@ -129,6 +136,14 @@ impl Device {
 
     pub(crate) fn set_delays(&self, seed: u64) {
         self.delays.store(seed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lateness(&self) -> Duration {
+        Duration::from_micros(self.lateness.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_lateness(&self, microseconds: u64) {
+        self.lateness.store(microseconds, Ordering::Relaxed);
     }
 
     pub(crate) fn reaches(&self, other: u32) -> bool {

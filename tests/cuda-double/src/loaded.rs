@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::codes::{Code, Outcome};
 use crate::context::Context;
-use crate::device::{CAPABILITY, MOST_THREADS, SHARED_BYTES, SHARED_BYTES_ASKED};
+use crate::device::{CAPABILITY, MOST_THREADS, PTX_VERSION, SHARED_BYTES, SHARED_BYTES_ASKED};
 use crate::driver::driver;
 use crate::execute;
 use crate::handles;
@@ -48,6 +48,11 @@ impl Loaded {
         };
         let tokens = words(text).map_err(syntax)?;
         let outline = Outline::read(&tokens).map_err(syntax)?;
+        if outline.version > PTX_VERSION {
+            let ((major, minor), (most, least)) = (outline.version, PTX_VERSION);
+            let why = format!("the text is PTX {major}.{minor}, the driver takes PTX up to {most}.{least}");
+            return Err(refuse(Code::UNSUPPORTED_PTX_VERSION, why));
+        }
         let most = CAPABILITY.0 * 10 + CAPABILITY.1;
         if outline.target > most {
             let why = format!("the text is for sm_{}, the device is sm_{most}", outline.target);

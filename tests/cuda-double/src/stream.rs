@@ -189,8 +189,12 @@ impl Stream {
             for (stream, ticket) in &after {
                 stream.wait_for(*ticket);
             }
-            if let Some(pause) = pause(self.context.device.delays(), stamp) {
+            let (seed, lateness) = (self.context.device.delays(), self.context.device.lateness());
+            if let Some(pause) = pause(seed, stamp) {
                 thread::sleep(pause);
+            }
+            if matches!(work, Work::Mark(_)) && !lateness.is_zero() {
+                thread::sleep(late(lateness, seed, stamp));
             }
             work.run(&self.context, stamp, &clock);
             // What the work held is given up before anybody is told that it is done.
@@ -201,13 +205,23 @@ impl Stream {
     }
 }
 
+/// How late an event comes: by the time that is asked for, or, with a seed, up to twice that, each by a time of its own.
+fn late(by: Duration, seed: u64, stamp: Stamp) -> Duration {
+    if seed == 0 { by } else { by + by.mul_f64((mix(seed, stamp) % 1000) as f64 / 1000.0) }
+}
+
+/// A number drawn for one thing a stream does.
+fn mix(seed: u64, stamp: Stamp) -> u64 {
+    let mut mixed = seed ^ u64::from(stamp.line) << 32 ^ u64::from(stamp.tick);
+    mixed = (mixed ^ mixed >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ mixed >> 29
+}
+
 /// A pause before some of the work, the same for the same seed, so that orders come up that are allowed and rare.
 fn pause(seed: u64, stamp: Stamp) -> Option<Duration> {
     if seed == 0 {
         return None;
     }
-    let mut mixed = seed ^ u64::from(stamp.line) << 32 ^ u64::from(stamp.tick);
-    mixed = (mixed ^ mixed >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    mixed ^= mixed >> 29;
+    let mixed = mix(seed, stamp);
     mixed.is_multiple_of(3).then(|| Duration::from_micros(mixed / 3 % 2000))
 }

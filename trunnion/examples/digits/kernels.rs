@@ -1,5 +1,5 @@
-//! The network's arithmetic as kernels, each with two sources: on the host a workgroup calls the functions of `reference.rs` on its own rows
-//! of the result; any other device is given WGSL, whose workgroups have the same rows.
+//! The network's arithmetic as kernels, each with three sources: on the host a workgroup calls the functions of `reference.rs` on its own rows
+//! of the result; any other device is given CUDA C or WGSL, whose workgroups have the same rows.
 
 use trunnion::Result;
 use trunnion::error::KernelFault;
@@ -68,39 +68,47 @@ fn with_rows(inputs: Interface, columns: &[usize]) -> Interface {
 /// What a host runs for each workgroup.
 type HostKernel = fn(&Workgroup<'_>) -> Result<(), KernelFault>;
 
-/// The text of `name.wgsl` beside this file.
-macro_rules! wgsl {
+/// The text of `name.wgsl` and that of `name.cu` beside this file.
+macro_rules! texts {
     ($name:literal) => {
-        Source::wgsl(include_str!(concat!($name, ".wgsl")))
+        [Source::wgsl(include_str!(concat!($name, ".wgsl"))), cuda_c(include_str!(concat!($name, ".cu")))]
     };
+}
+
+/// CUDA C of a file beside this one.
+#[allow(unsafe_code, reason = "the files are vouched for")]
+fn cuda_c(text: &'static str) -> Source {
+    // SAFETY: each of them is told how many bytes its buffers have, works on as many rows as all of them hold, and on none where an array of
+    // another shape, such as weights, is too short. Numbers that it finds in buffers, labels and rows, are compared before they are indices.
+    unsafe { Source::cuda_c(text) }
 }
 
 impl Kernels {
     /// Prepares them for a client's device.
     pub fn prepare(client: &Client) -> Result<Self> {
-        let kernel = |name: &str, invocations: usize, interface: Interface, host: HostKernel, wgsl: Source| {
+        let kernel = |name: &str, invocations: usize, interface: Interface, host: HostKernel, texts: [Source; 2]| {
             let kernel = SourceKernel::new(name, interface).workgroup_size([invocations as u32, 1, 1]);
-            client.prepare(kernel.source(Source::host(host)).source(wgsl))
+            client.prepare(texts.into_iter().fold(kernel.source(Source::host(host)), SourceKernel::source))
         };
         let reads = |count: usize| (0..count).fold(Interface::new(), |interface, _| interface.read());
         let gradient = |width: usize, host: HostKernel| {
-            kernel("weight_gradient", INVOCATIONS, weight_gradient_interface(width), host, wgsl!("weight_gradient"))
+            kernel("weight_gradient", INVOCATIONS, weight_gradient_interface(width), host, texts!("weight_gradient"))
         };
-        // What the WGSL has in workgroup memory; the functions of the host take none of it.
+        // What the texts have in workgroup memory; the functions of the host take none of it.
         let tiles = |values: usize| rows_of(1, values) as u32;
         let forward_interface = with_rows(reads(5), &[HIDDEN, CLASSES]).shared(tiles(ROWS * (PIXELS + HIDDEN)));
         let loss_interface = with_rows(reads(4), &[1, CLASSES, HIDDEN]).shared(tiles(ROWS * CLASSES));
         let update_interface = reads(1).partition(rows_of(UPDATES, 1)).partition(rows_of(UPDATES, 1));
         let mean_interface = reads(1).overwrite(rows_of(1, 1)).parameters_of::<u32>().shared(tiles(INVOCATIONS));
         Ok(Self {
-            gather: kernel("gather", PIXELS, with_rows(reads(3), &[PIXELS, 1]), gather, wgsl!("gather"))?,
-            forward: kernel("forward", INVOCATIONS, forward_interface, forward, wgsl!("forward"))?,
-            loss: kernel("loss", INVOCATIONS, loss_interface, loss, wgsl!("loss"))?,
+            gather: kernel("gather", PIXELS, with_rows(reads(3), &[PIXELS, 1]), gather, texts!("gather"))?,
+            forward: kernel("forward", INVOCATIONS, forward_interface, forward, texts!("forward"))?,
+            loss: kernel("loss", INVOCATIONS, loss_interface, loss, texts!("loss"))?,
             output_gradient: gradient(CLASSES, |group| weight_gradient(group, HIDDEN))?,
             hidden_gradient: gradient(HIDDEN, |group| weight_gradient(group, PIXELS))?,
-            update: kernel("update", INVOCATIONS, update_interface, update, wgsl!("update"))?,
-            mean: kernel("mean", INVOCATIONS, mean_interface, mean, wgsl!("mean"))?,
-            predict: kernel("predict", ROWS, with_rows(reads(1), &[1]), predict, wgsl!("predict"))?,
+            update: kernel("update", INVOCATIONS, update_interface, update, texts!("update"))?,
+            mean: kernel("mean", INVOCATIONS, mean_interface, mean, texts!("mean"))?,
+            predict: kernel("predict", ROWS, with_rows(reads(1), &[1]), predict, texts!("predict"))?,
         })
     }
 }
@@ -184,39 +192,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_the_wgsl_files_repeat_are_those_of_the_rust_files() {
+    fn the_numbers_the_texts_repeat_are_those_of_the_rust_files() {
         let numbers = [
-            ("ROWS", format!("{ROWS}u")),
-            ("WEIGHT_ROWS", format!("{WEIGHT_ROWS}u")),
-            ("UPDATES", format!("{UPDATES}u")),
-            ("INVOCATIONS", format!("{INVOCATIONS}u")),
-            ("COLUMNS", format!("{COLUMNS}u")),
-            ("BATCH", format!("{BATCH}u")),
-            ("PIXELS", format!("{PIXELS}u")),
-            ("HIDDEN", format!("{HIDDEN}u")),
-            ("CLASSES", format!("{CLASSES}u")),
-            ("LEARNING_RATE", format!("{LEARNING_RATE}")),
-            ("MOMENTUM", format!("{MOMENTUM}")),
+            ("ROWS", ROWS.to_string()),
+            ("WEIGHT_ROWS", WEIGHT_ROWS.to_string()),
+            ("UPDATES", UPDATES.to_string()),
+            ("INVOCATIONS", INVOCATIONS.to_string()),
+            ("COLUMNS", COLUMNS.to_string()),
+            ("BATCH", BATCH.to_string()),
+            ("PIXELS", PIXELS.to_string()),
+            ("HIDDEN", HIDDEN.to_string()),
+            ("CLASSES", CLASSES.to_string()),
+            ("LEARNING_RATE", LEARNING_RATE.to_string()),
+            ("MOMENTUM", MOMENTUM.to_string()),
         ];
         let sources = [
-            wgsl!("gather"),
-            wgsl!("forward"),
-            wgsl!("loss"),
-            wgsl!("weight_gradient"),
-            wgsl!("update"),
-            wgsl!("mean"),
-            wgsl!("predict"),
+            texts!("gather"),
+            texts!("forward"),
+            texts!("loss"),
+            texts!("weight_gradient"),
+            texts!("update"),
+            texts!("mean"),
+            texts!("predict"),
         ];
         let mut compared = 0;
-        for source in sources {
-            let constants = source.as_text().unwrap().lines().filter_map(|line| line.strip_prefix("const "));
+        for source in sources.iter().flatten() {
+            let declared = ["const ", "constexpr unsigned ", "constexpr float "];
+            let lines = source.as_text().unwrap().lines();
+            let constants = lines.filter_map(|line| declared.iter().find_map(|declared| line.strip_prefix(declared)));
             for (name, value) in constants.filter_map(|line| line.trim_end_matches(';').split_once(" = ")) {
                 if let Some((_, expected)) = numbers.iter().find(|(known, _)| *known == name) {
-                    assert_eq!(value, expected, "{name}");
+                    assert_eq!(value.trim_end_matches(['u', 'f']), expected, "{name}");
                     compared += 1;
                 }
             }
         }
-        assert_eq!(compared, 20);
+        assert_eq!(compared, 41);
     }
 }

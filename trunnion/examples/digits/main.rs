@@ -1,16 +1,20 @@
 //! Trains a small network to read handwritten digits on the backend you name, and paints what it learned.
 //!
 //! `cargo run --release --example digits -- --backend host --epochs 30 --seed 1 --out out`; on a GPU or another Vulkan device
-//! `cargo run --release --features vulkan --example digits -- --backend vulkan`.
+//! `cargo run --release --features vulkan --example digits -- --backend vulkan`, on one of NVIDIA's by CUDA
+//! `cargo run --release --features cuda --example digits -- --backend cuda`.
 //!
 //! The last line on stdout is the share of the 359 test digits read right. Exit code 2 means bad arguments, 1 any other failure.
-#![forbid(unsafe_code)]
+// But where the CUDA C beside this file is vouched for.
+#![deny(unsafe_code)]
 
 mod args;
 #[allow(dead_code, reason = "the tests and the bench `digits` also use whole batches on the host")]
 mod data;
 mod font;
 mod kernels;
+#[cfg(all(test, feature = "cuda"))]
+mod on_double;
 mod plot;
 #[allow(dead_code, reason = "the tests and the bench `digits` also use whole steps in plain Rust")]
 mod reference;

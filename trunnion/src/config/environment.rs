@@ -12,8 +12,10 @@ use std::path::Path;
 const PREFIX: &str = "TRUNNION_";
 /// Where the configuration is, if not here.
 const CONFIG: &str = "TRUNNION_CONFIG";
-/// What tests must find; read by the conformance suite.
-const REQUIRE: &str = "TRUNNION_REQUIRE";
+/// What others read: what tests must find, by the conformance suite; where a machine has its CUDA driver, its compilers and the driver's
+/// double, by whoever looks for them, with this crate or without.
+const OTHERS: [&str; 4] =
+    ["TRUNNION_REQUIRE", "TRUNNION_CUDA_DRIVER", "TRUNNION_CUDA_COMPILERS", "TRUNNION_CUDA_DOUBLE"];
 /// The file that is read if none is named.
 const DEFAULT_FILE: &str = "trunnion.toml";
 /// A configuration larger than this is none.
@@ -39,13 +41,13 @@ pub(super) fn entries(
     variables: impl Iterator<Item = (String, String)>,
     backends: &[String],
 ) -> Vec<Result<Entry, ConfigError>> {
-    let ours = variables
-        .filter(|(name, value)| name.starts_with(PREFIX) && name != CONFIG && name != REQUIRE && !value.is_empty());
+    let is_ours = |name: &str| name.starts_with(PREFIX) && name != CONFIG && !OTHERS.contains(&name);
+    let ours = variables.filter(|(name, value)| is_ours(name) && !value.is_empty());
     ours.map(|(name, value)| match meaning(&name, backends) {
         Some((backend, key)) => Ok(Entry { origin: Origin::Environment, written: name, backend, key, value }),
         None => {
             let mut known: Vec<_> = keys::NAMES.iter().map(|key| variable(key)).collect();
-            known.extend([CONFIG.to_string(), REQUIRE.to_string()]);
+            known.extend([CONFIG].into_iter().chain(OTHERS).map(String::from));
             // What all have in common does not make two of them alike.
             let ends: Vec<_> = known.iter().map(|name| name[PREFIX.len()..].to_string()).collect();
             let near = suggest::near(&name[PREFIX.len()..], &ends).map(|end| format!("{PREFIX}{end}"));

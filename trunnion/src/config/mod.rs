@@ -48,6 +48,7 @@ use trunnion_server_layers::Layers;
 /// | `spin` | `TRUNNION_SPIN` | a time | `50us` | a runner sleeps at once |
 /// | option `devices` of table `[host]` | `TRUNNION_HOST_DEVICES` | what the backend says | the backend's | what the backend says |
 /// | option `queues` of table `[vulkan]` | `TRUNNION_VULKAN_QUEUES` | what the backend says | the backend's | what the backend says |
+/// | option `vmm` of table `[cuda]` | `TRUNNION_CUDA_VMM` | what the backend says | the backend's | what the backend says |
 ///
 /// A size is a number of bytes, or a whole number with `KiB`, `MiB`, `GiB` or `TiB`. A time is a whole number with `us`, `ms` or `s`. Where
 /// `0` is off, `off` and `false` are too. An empty variable is as good as none. `TRUNNION_CONFIG` names the file, or is `0` for none;

@@ -226,6 +226,8 @@ fn an_empty_variable_is_as_good_as_none_and_other_peoples_are_passed_over() {
         ("PATH", "/bin"),
         ("TRUNNIONS", "1"),
         ("TRUNNION_REQUIRE", "host"),
+        ("TRUNNION_CUDA_DRIVER", "double"),
+        ("TRUNNION_CUDA_COMPILERS", "/opt/cuda"),
         ("TRUNNION_CONFIG", "x"),
     ];
     assert_eq!(shown(&from_variables(&list).unwrap()), shown(&Config::new()));

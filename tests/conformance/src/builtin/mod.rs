@@ -1,5 +1,7 @@
 //! The backends that are built in, one feature and one file each, and the tests of what is above the library's floor.
 
+#[cfg(feature = "cuda")]
+mod cuda;
 #[cfg(feature = "facade")]
 mod facade;
 #[cfg(feature = "host")]
@@ -23,6 +25,10 @@ pub fn factories() -> Vec<Arc<dyn Factory>> {
         Arc::new(vulkan::Vulkan::llvmpipe()),
         #[cfg(feature = "vulkan")]
         Arc::new(vulkan::Vulkan::swiftshader()),
+        #[cfg(feature = "cuda")]
+        Arc::new(cuda::Cuda::double()),
+        #[cfg(feature = "cuda")]
+        Arc::new(cuda::Cuda::gpu()),
     ]
 }
 
@@ -33,6 +39,8 @@ pub fn tests() -> Vec<Test> {
         facade::tests(),
         #[cfg(feature = "vulkan")]
         vulkan::tests(),
+        #[cfg(feature = "cuda")]
+        cuda::tests(),
     ];
     tests.concat()
 }

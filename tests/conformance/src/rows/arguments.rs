@@ -130,8 +130,10 @@ fn a_buffer_smaller_than_the_interface_asks_is_refused(cx: &Context) -> Outcome 
     let text = "@group(0) @binding(0) var<storage, read> x: array<u32>;
         @group(0) @binding(1) var<storage, read_write> out: array<u32>;
         @compute @workgroup_size(1) fn wants_forty() { out[0] = x[9]; }";
-    let kernel = SourceKernel::new("wants_forty", Interface::new().read().at_least(40).overwrite(4))
+    let interface = Interface::new().read().at_least(40).overwrite(4);
+    let kernel = SourceKernel::new("wants_forty", interface.clone())
         .source(Source::host(|_| Ok(())))
+        .source(kernels::idle_cuda_c("wants_forty", &interface))
         .source(Source::wgsl(text));
     let kernel = client.prepare(kernel)?;
     let (input, output) = (client.zeros(64)?, client.zeros(4)?);
@@ -217,7 +219,7 @@ fn a_buffer_used_in_another_way_than_declared_fails_the_launch(cx: &Context) -> 
 
 // ---- L6
 
-/// A kernel that uses all it declares: read buffers, one that is replaced, parameters in units of 16 bytes, shared memory in units of 4.
+/// A kernel that uses all it declares, as far as that is looked at: read buffers, one that is replaced, parameters in units of 16 bytes, shared memory in units of 4.
 fn sized(size: [u32; 3], interface: Interface) -> SourceKernel {
     let (mut text, mut body) = (String::new(), String::new());
     for (i, buffer) in interface.buffers.iter().enumerate() {
@@ -245,9 +247,11 @@ fn sized(size: [u32; 3], interface: Interface) -> SourceKernel {
         }}",
         x.saturating_mul(y).saturating_mul(z)
     );
+    let cuda = kernels::idle_cuda_c("sized", &interface);
     SourceKernel::new("sized", interface)
         .workgroup_size(size)
         .source(Source::host(|_| Ok(())))
+        .source(cuda)
         .source(Source::wgsl(text))
 }
 
@@ -346,11 +350,10 @@ fn a_written_range_that_overlaps_another_is_refused(cx: &Context) -> Outcome {
     let text = "@group(0) @binding(0) var<storage, read_write> x: array<atomic<u32>>;
         @group(0) @binding(1) var<storage, read_write> y: array<atomic<u32>>;
         @compute @workgroup_size(1) fn two() { atomicAdd(&x[0], atomicAdd(&y[0], 1u)); }";
-    let two = client.prepare(
-        SourceKernel::new("two", Interface::new().atomic().atomic())
-            .source(Source::host(|_| Ok(())))
-            .source(Source::wgsl(text)),
-    )?;
+    let interface = Interface::new().atomic().atomic();
+    let cuda = kernels::idle_cuda_c("two", &interface);
+    let two = SourceKernel::new("two", interface).source(Source::host(|_| Ok(()))).source(cuda);
+    let two = client.prepare(two.source(Source::wgsl(text)))?;
     ensure_err!(client.launch(&two, Grid::x(1), [&a, &a]), Error::Overlap { .. });
     ensure_eq!(client.read_one(&memory)?.to_vec::<f32>()?, [1.0; 256]);
     Ok(())

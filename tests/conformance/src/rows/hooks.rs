@@ -367,7 +367,9 @@ fn what_a_hook_held_may_panic_as_it_is_dropped(cx: &Context) -> Outcome {
             });
             let text = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
                 @compute @workgroup_size(1) fn held() { x[0] += 1u; }";
-            let kernel = SourceKernel::new("held", Interface::new().partition(64)).source(function);
+            let interface = Interface::new().partition(64);
+            let cuda = kernels::idle_cuda_c("held", &interface);
+            let kernel = SourceKernel::new("held", interface).source(function).source(cuda);
             client.prepare(kernel.source(Source::wgsl(text)))?;
         }
         let held = client.reserve_staging(&[100])?;

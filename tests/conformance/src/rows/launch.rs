@@ -104,10 +104,12 @@ fn a_kernel_without_a_source_for_the_device_is_refused(cx: &Context) -> Outcome 
 
 fn a_kernel_that_contradicts_itself_is_refused(cx: &Context) -> Outcome {
     let client = cx.client()?;
-    // The WGSL does as declared each time, so that the contradiction is the declaration's own.
+    // The texts do as declared each time, so that the contradiction is the declaration's own.
     let kernel = |interface, bindings: &str, body: &str| {
         let text = format!("{bindings} @compute @workgroup_size(1) fn contradiction() {{ {body} }}");
-        SourceKernel::new("contradiction", interface).source(Source::host(|_| Ok(()))).source(Source::wgsl(text))
+        let cuda = kernels::idle_cuda_c("contradiction", &interface);
+        let kernel = SourceKernel::new("contradiction", interface).source(Source::host(|_| Ok(()))).source(cuda);
+        kernel.source(Source::wgsl(text))
     };
     let read = "@group(0) @binding(0) var<storage> x: array<u32>;";
     let write = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;";

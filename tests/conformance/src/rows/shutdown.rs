@@ -321,7 +321,8 @@ fn a_hundred_devices_one_after_another_leave_no_memory_behind(cx: &Context) -> O
         let client = cx.client()?;
         let step = client.prepare(kernels::step())?;
         let bytes = client.create_from_slice(&vec![1u8; 4 << 20])?;
-        client.launch(&step, cover(1 << 20)?, [&bytes])?;
+        // Some of it is enough: not every device is quick.
+        client.launch(&step, cover(1 << 14)?, [&bytes])?;
         ensure_eq!(client.read_one(&bytes)?.len(), 4 << 20);
         Ok(())
     };

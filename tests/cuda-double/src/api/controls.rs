@@ -89,6 +89,17 @@ controls! {
         Ok(())
     }
 
+    /// Lets events come so many microseconds late.
+    fn trunnion_double_set_lateness(device: c_int, microseconds: u64) {
+        driver().device(device)?.set_lateness(microseconds);
+        Ok(())
+    }
+
+    /// Whether somebody holds the primary context of a device.
+    fn trunnion_double_is_retained(device: c_int, retained: Out<c_int>) {
+        retained.set(c_int::from(lock(&driver().device(device)?.primary).context.is_some()))
+    }
+
     /// Says whether a device reaches another's memory.
     fn trunnion_double_set_peer(device: c_int, other: c_int, reaches: c_int) {
         driver().device(device)?.set_reaches(driver().device(other)?.ordinal, reaches != 0);

@@ -115,10 +115,10 @@ exports! {
     }
 
     fn cuDeviceGetName(name: Out<u8>, length: i32, device: i32) {
-        let device = driver().device(device)?;
+        driver().device(device)?;
         require(length > 0 && !name.is_null())?;
-        let text = format!("{NAME} {}", device.ordinal);
-        let mut bytes = text.into_bytes();
+        // Devices of one kind have one name.
+        let mut bytes = NAME.as_bytes().to_vec();
         bytes.truncate(length as usize - 1);
         bytes.push(0);
         name.set_all(&bytes)

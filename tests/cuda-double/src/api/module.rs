@@ -1,5 +1,6 @@
 //! Modules: loading PTX, and finding what it defines.
 
+use alloc::sync::Arc;
 use std::fs;
 
 use super::pointers::{Host, In, Out, Text};
@@ -20,7 +21,7 @@ const INFO_LOG_SIZE: u32 = 4;
 const ERROR_LOG: u32 = 5;
 const ERROR_LOG_SIZE: u32 = 6;
 
-fn load(text: &str) -> Result<alloc::sync::Arc<Loaded>, Refused> {
+fn load(text: &str) -> Result<Arc<Loaded>, Refused> {
     let context = contexts::current().map_err(|code| Refused { code, why: String::new() })?;
     let loaded = Loaded::new(context.clone(), text);
     match &loaded {
@@ -30,7 +31,7 @@ fn load(text: &str) -> Result<alloc::sync::Arc<Loaded>, Refused> {
     loaded
 }
 
-fn load_image(out: Out<usize>, image: Host) -> Result<alloc::sync::Arc<Loaded>, Refused> {
+fn load_image(out: Out<usize>, image: Host) -> Result<Arc<Loaded>, Refused> {
     let refuse = |code: Code| Refused {
         code,
         why: "the image is compiled for hardware, and the double executes PTX".to_owned(),
@@ -99,6 +100,11 @@ exports! {
         let loaded = driver().modules.get(module)?;
         capture::forbid_meanwhile(&context)?;
         loaded.context.wait();
+        // Its functions are gone with it, and so is what they kept of it.
+        let kernels = driver().kernels.all().into_iter().filter(|kernel| Arc::ptr_eq(&kernel.loaded, &loaded));
+        for kernel in kernels {
+            driver().kernels.remove(kernel.handle)?;
+        }
         driver().modules.remove(module).map(drop)
     }
 

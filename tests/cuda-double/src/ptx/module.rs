@@ -122,6 +122,8 @@ pub(crate) struct Header<'t, 'a> {
 
 /// A module's text, read as far as possible without knowing where its variables lie.
 pub(crate) struct Outline<'t, 'a> {
+    /// The version of the language.
+    pub(crate) version: (u32, u32),
     /// The architecture the text is for: 90 for `sm_90`.
     pub(crate) target: u32,
     pub(crate) variables: Vec<Variable>,
@@ -146,10 +148,17 @@ impl<'t, 'a> Outline<'t, 'a> {
     /// Reads what stands outside the bodies.
     pub(crate) fn read(tokens: &'t [Token<'a>]) -> Result<Self, SyntaxError> {
         let mut words = Words::new(tokens);
-        let mut outline = Self { target: 0, variables: Vec::new(), headers: Vec::new() };
+        let mut outline = Self { version: (0, 0), target: 0, variables: Vec::new(), headers: Vec::new() };
         while let Some(token) = words.peek() {
             match token.text {
-                ".version" => words.skip_line(),
+                ".version" => {
+                    words.next()?;
+                    let name = words.next()?;
+                    let numbers = name.text.split_once('.');
+                    let version = numbers.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+                    outline.version =
+                        version.ok_or_else(|| SyntaxError::new(name.line, format!("`{}` is no version", name.text)))?;
+                }
                 ".target" => {
                     words.next()?;
                     let name = words.next()?;

@@ -202,6 +202,8 @@ fn a_text_that_is_no_ptx_is_refused_with_its_line() {
     let load = |text: &str| code(gpu.context.load_module(cudarc::nvrtc::Ptx::from_src(text)));
     assert_eq!(load(".version 9.0\n.target sm_90\nhello"), 218);
     gpu.noticed(ReportKind::BadCall, &["ptx line 3", "`hello` begins no definition"]);
+    assert_eq!(load(".version 9.1\n.target sm_90\n.address_size 64\n"), 222);
+    gpu.noticed(ReportKind::BadCall, &["PTX 9.1", "up to 9.0"]);
     assert_eq!(load(".version 9.0\n.target sm_100\n.address_size 64\n"), 209);
     gpu.noticed(ReportKind::BadCall, &["sm_100", "sm_90"]);
     assert_eq!(code(gpu.module("memory").load_function("nothing")), 500);

@@ -3,7 +3,9 @@
 use alloc::sync::Arc;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
 use std::thread;
+use std::time::Instant;
 
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, PushKernelArg, sys};
 use trunnion_cuda_double::ReportKind;
@@ -111,7 +113,7 @@ fn host_functions_take_their_turn_on_their_stream() {
     unsafe extern "C" fn count(argument: *mut c_void) {
         let seen = unsafe { &*argument.cast::<[AtomicU32; 2]>() };
         let turn = seen[0].fetch_add(1, Ordering::SeqCst);
-        thread::sleep(core::time::Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
         // Nobody else counted meanwhile.
         seen[1].fetch_add(u32::from(seen[0].load(Ordering::SeqCst) != turn + 1), Ordering::SeqCst);
     }
@@ -164,4 +166,29 @@ fn streams_from_many_threads_keep_their_own_order() {
         }
     });
     gpu.clean();
+}
+
+#[test]
+fn events_come_late_where_a_test_wants_it_and_other_work_does_not() {
+    let gpu = Gpu::claim_with_events_off();
+    let late = Duration::from_millis(60);
+    for seed in [0, 3] {
+        gpu.device.set_delays(seed).unwrap();
+        gpu.device.set_lateness(late).unwrap();
+        let start = Instant::now();
+        gpu.stream.record_event(None).unwrap().synchronize().unwrap();
+        assert!(start.elapsed() >= late, "seed {seed}: after {:?}", start.elapsed());
+    }
+    gpu.device.set_lateness(Duration::ZERO).unwrap();
+    gpu.clean();
+    gpu.release();
+}
+
+#[test]
+fn a_device_is_retained_as_long_as_somebody_holds_its_primary_context() {
+    let gpu = Gpu::claim();
+    let device = gpu.device;
+    assert!(device.is_retained().unwrap());
+    gpu.release();
+    assert!(!device.is_retained().unwrap());
 }

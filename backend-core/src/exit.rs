@@ -50,15 +50,16 @@ std::thread_local! {
     static EXITS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A driver's library works for somebody as long as this lives.
+/// A driver's library works for somebody as long as this lives: what makes, uses or destroys something of a device holds one.
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub struct Inside {
     compiles: bool,
 }
 
 impl Inside {
     /// Goes in. Once the process exits, it does not return.
-    pub(crate) fn new() -> Self {
+    #[expect(clippy::new_without_default, reason = "it may not return, which nobody expects of a default")]
+    pub fn new() -> Self {
         loop {
             match Self::try_new() {
                 Some(inside) => return inside,
@@ -68,7 +69,7 @@ impl Inside {
     }
 
     /// Goes in, unless the process exits: for a thread that others wait for.
-    pub(crate) fn try_new() -> Option<Self> {
+    pub fn try_new() -> Option<Self> {
         let mut gate = locked();
         if gate.is_closed && !EXITS.get() {
             return None;
@@ -81,7 +82,7 @@ impl Inside {
     ///
     /// # Errors
     /// [`Error::Busy`] once the process exits: nothing is begun then that cannot be interrupted.
-    pub(crate) fn compiling() -> Result<Self> {
+    pub fn compiling() -> Result<Self> {
         let mut gate = locked();
         if !gate.compiles && !EXITS.get() {
             return Err(Error::Busy { what: "the process exits, and no compilation is begun any more".into() });
@@ -108,8 +109,8 @@ fn locked() -> MutexGuard<'static, Gate> {
 }
 
 /// Something after which a library may have static objects that it had not before.
-#[derive(Clone, Copy)]
-pub(crate) enum Step {
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
     /// A device was opened.
     Opened,
     /// A kernel was compiled.
@@ -127,7 +128,7 @@ unsafe extern "C" {
 
 /// A step was made: devices are ended before whatever it left behind is destroyed. Of a million steps of a kind, twenty ask the process.
 #[inline]
-pub(crate) fn after(step: Step) {
+pub fn after(step: Step) {
     static MADE: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
     if matches!(step, Step::Opened) {
         OWNER.store(process::id(), Ordering::Relaxed);
@@ -141,7 +142,7 @@ pub(crate) fn after(step: Step) {
 fn ask() {
     // SAFETY: the callback is a function of this crate, and catches its panics.
     if unsafe { atexit(end) } != 0 {
-        log::warn!("vulkan: the system calls nobody when this process exits; it should shut its devices down before");
+        log::warn!("the system calls nobody when this process exits; it should shut its devices down before");
     }
 }
 

@@ -1,0 +1,267 @@
+//! A batch: operations that are submitted together, what they use until they are finished, and how far they were handed to the stream.
+
+use crate::blocks::{Arena, Blocks, Piece};
+use crate::device::Device;
+use crate::event::{CudaEvent, Event, Moment};
+use crate::kernel::Function;
+use crate::launch::Arguments;
+use crate::operation::Operation;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use cudarc::driver::sys;
+use smallvec::SmallVec;
+use trunnion_backend_core::driver::Outcome;
+use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
+use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::foreign::Foreign;
+
+/// Operations that are submitted together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    /// What it comes after.
+    pub(crate) waits: SmallVec<[Arc<Event>; 2]>,
+    /// Events of somebody else that it waits for, and events for somebody else that it makes happen.
+    pub(crate) events: Vec<Foreign>,
+    pub(crate) signals: Vec<Arc<Event>>,
+    /// Each with the number of the operation that it is a part of.
+    operations: Vec<(u64, Operation)>,
+    pub(crate) arguments: Arguments,
+    pub(crate) arena: Arena,
+    code: Vec<Arc<Function>>,
+    pub(crate) pinned: Vec<Bytes>,
+    pub(crate) reads: Vec<Read>,
+    /// The number of its last operation, and of its submission to the lane.
+    pub(crate) seq: u64,
+    pub(crate) submission: u64,
+    /// Happens when it is finished; there once it is submitted.
+    pub(crate) done: Option<Arc<Event>>,
+    /// What the host waits for before more of it is handed to the stream.
+    pub(crate) marker: Option<Marker>,
+    /// Whether the counts are there that the next operation asked for.
+    counts_are_here: bool,
+    /// How many of the waits and of the events of somebody else were handed to the stream, or waited for.
+    begun: usize,
+    /// The operation that is handed to the stream next.
+    next: usize,
+    failed: Vec<(u64, Error)>,
+}
+
+/// A read under way.
+pub(crate) struct Read {
+    pub(crate) seq: u64,
+    pub(crate) index: usize,
+    pub(crate) into: HostBuffer,
+    /// Where its bytes are put, one piece after the other.
+    pub(crate) pieces: SmallVec<[Piece; 1]>,
+}
+
+/// An event that the host waits for.
+#[derive(Clone)]
+pub(crate) enum Marker {
+    /// It happens when the counts that the next operation asked for are there.
+    Counts(Arc<Event>),
+    /// What the batch comes after, for which the stream could not be made to wait.
+    Wait(Arc<Event>),
+    /// The same of somebody else.
+    Foreign(Foreign),
+}
+
+impl Marker {
+    /// The event; `None` where it is over.
+    pub(crate) fn raw(&self) -> Option<sys::CUevent> {
+        match self {
+            Self::Counts(event) | Self::Wait(event) => (event.moment() == Moment::Recorded).then(|| event.raw()),
+            Self::Foreign(event) => event.get::<CudaEvent>().ok().map(CudaEvent::event),
+        }
+    }
+}
+
+/// How far a batch was handed to its stream.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// All of it.
+    Issued,
+    /// It waits for an event that no stream was told to record yet.
+    Held,
+    /// It waits for its marker.
+    Marked,
+    /// Nothing of it was done.
+    Refused(Error),
+}
+
+impl Batch {
+    /// Adds an operation, or a part of one.
+    #[inline]
+    pub(crate) fn push(&mut self, seq: u64, operation: Operation) {
+        self.operations.push((seq, operation));
+    }
+
+    /// What was added.
+    #[cfg(test)]
+    pub(crate) fn operations(&self) -> &[(u64, Operation)] {
+        &self.operations
+    }
+
+    /// Keeps code until the batch is finished.
+    pub(crate) fn hold(&mut self, code: &Arc<Function>) {
+        // Not the whole list: to keep code twice does no harm.
+        if !self.code.iter().rev().take(8).any(|known| Arc::ptr_eq(known, code)) {
+            self.code.push(code.clone());
+        }
+    }
+
+    /// Hands as much of it to the stream as can be. The context is current. What the driver refuses has
+    /// failed, and with it what is behind it in the batch; that is kept for [`finish`](Self::finish).
+    ///
+    /// With `may_refuse`, a batch whose first operation is refused does nothing. `event` gives an event to be recorded.
+    pub(crate) fn issue(
+        &mut self,
+        device: &Device,
+        stream: sys::CUstream,
+        may_refuse: bool,
+        mut event: impl FnMut() -> Result<Arc<Event>>,
+    ) -> Progress {
+        if let Some(held) = self.wait(device, stream) {
+            return held;
+        }
+        if device.loss.check().is_err() {
+            // Nothing more comes of anything, and what it comes after may not have been waited for.
+            self.next = self.operations.len();
+        }
+        while let Some((seq, operation)) = self.operations.get(self.next) {
+            let issued = match operation {
+                Operation::Counted(counted) if !self.counts_are_here => {
+                    let asked = counted.fetch(device, stream).and_then(|()| event()).and_then(|event| {
+                        event.record(stream)?;
+                        Ok(event)
+                    });
+                    asked.map(Some)
+                }
+                _ => operation.issue(device, stream, &self.arguments).map(|()| None),
+            };
+            match issued {
+                Ok(Some(event)) => {
+                    self.marker = Some(Marker::Counts(event));
+                    return Progress::Marked;
+                }
+                Ok(None) => self.next += 1,
+                // Of counts that a launch found it is the only one to suffer.
+                Err(error @ Error::GridTooLarge { .. }) => {
+                    note(&mut self.failed, *seq, error);
+                    self.next += 1;
+                }
+                Err(error) if may_refuse && self.next == 0 => return Progress::Refused(error),
+                Err(error) => self.fail_rest(&error),
+            }
+            self.counts_are_here = false;
+        }
+        for signal in &self.signals {
+            if let Err(error) = signal.record(stream) {
+                note(&mut self.failed, self.seq, error);
+            }
+        }
+        if let Some(done) = &self.done
+            && let Err(error) = done.record(stream)
+        {
+            log::warn!("{}: the end of a batch is not marked: {error}", device.properties.info.device);
+        }
+        Progress::Issued
+    }
+
+    /// The next operation has failed, and those behind it, which may come after it, are not handed to the stream.
+    #[cold]
+    fn fail_rest(&mut self, error: &Error) {
+        let rest = self.operations.get(self.next..).unwrap_or_default();
+        rest.iter().for_each(|(seq, _)| note(&mut self.failed, *seq, error.clone()));
+        self.next = self.operations.len();
+    }
+
+    /// What the marker stands for has happened. The event, where it is to be used again.
+    pub(crate) fn marker_reached(&mut self) -> Option<Arc<Event>> {
+        match self.marker.take()? {
+            Marker::Counts(event) => {
+                self.counts_are_here = true;
+                return Some(event);
+            }
+            Marker::Wait(_) | Marker::Foreign(_) => self.begun += 1,
+        }
+        None
+    }
+
+    /// Lets the stream wait for everything the batch comes after. Where it cannot, because the driver refuses or the event is still to be
+    /// recorded, the batch is held: what comes after must not run before.
+    fn wait(&mut self, device: &Device, stream: sys::CUstream) -> Option<Progress> {
+        if self.begun == 0 && self.waits.iter().any(|wait| wait.moment() == Moment::Coming) {
+            return Some(Progress::Held);
+        }
+        let functions = device.functions();
+        while self.begun < self.waits.len() + self.events.len() {
+            let marker = match self.waits.get(self.begun) {
+                Some(event) => Marker::Wait(event.clone()),
+                None => Marker::Foreign(self.events[self.begun - self.waits.len()].clone()),
+            };
+            if let Some(event) = marker.raw() {
+                // SAFETY: the stream is the device's, and the event there: the batch holds it.
+                let code = unsafe { (functions.cuStreamWaitEvent)(stream, event, 0) };
+                if let Err(error) = device.check("cuStreamWaitEvent", code)
+                    && !error.is_device_lost()
+                {
+                    log::warn!("{}: the host waits in place of a stream: {error}", device.properties.info.device);
+                    self.marker = Some(marker);
+                    return Some(Progress::Marked);
+                }
+            }
+            self.begun += 1;
+        }
+        None
+    }
+
+    /// What came of it, now that it is finished.
+    pub(crate) fn finish(&mut self, outcome: &mut Outcome) {
+        for mut read in self.reads.drain(..) {
+            if self.failed.iter().any(|(seq, _)| *seq == read.seq) {
+                continue;
+            }
+            let mut rest = read.into.as_mut_slice();
+            for piece in &read.pieces {
+                let Some((into, behind)) = rest.split_at_mut_checked(piece.length()) else { break };
+                // SAFETY: the piece is of this batch, which is finished.
+                unsafe { piece.read(into) };
+                rest = behind;
+            }
+            outcome.read.push((read.seq, read.index, read.into));
+        }
+        outcome.failed.append(&mut self.failed);
+    }
+
+    /// Nothing more comes of it: nobody need wait for its events.
+    pub(crate) fn give_up(&self) {
+        self.signals.iter().chain(&self.done).for_each(|event| {
+            event.set_over();
+        });
+    }
+
+    /// Gives back what it used, to be filled again. The device is done with all of it.
+    pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
+        self.waits.clear();
+        self.events.clear();
+        self.signals.clear();
+        self.operations.clear();
+        self.arguments.clear();
+        self.arena.clear(blocks);
+        self.code.clear();
+        self.pinned.clear();
+        self.reads.clear();
+        self.failed.clear();
+        (self.done, self.marker) = (None, None);
+        (self.counts_are_here, self.begun, self.next) = (false, 0, 0);
+    }
+}
+
+/// Keeps the first failure of an operation.
+#[cold]
+fn note(failed: &mut Vec<(u64, Error)>, seq: u64, error: Error) {
+    if !failed.iter().any(|(known, _)| *known == seq) {
+        failed.push((seq, error));
+    }
+}

@@ -1,0 +1,132 @@
+//! Devices that are lost, and processes that exit while work is under way.
+
+#![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
+
+mod rig;
+
+use rig::{Gate, PATIENCE, Rig, all, claim, double, open};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use trunnion_backend_core::driver::{Driver, Outcome};
+use trunnion_backend_cuda::{CudaBackend, CudaEvent, CudaOptions, NAME};
+use trunnion_runtime_core::backend::{Backend, OpenSettings};
+use trunnion_runtime_core::bytes::Bytes;
+use trunnion_runtime_core::client::Client;
+use trunnion_runtime_core::error::Error;
+use trunnion_runtime_core::id::DeviceId;
+use trunnion_runtime_core::layout::Rows;
+use trunnion_runtime_core::platform::Deadline;
+use trunnion_runtime_core::service::Settings;
+
+const LAUNCH_FAILED: u32 = 719;
+
+fn options() -> CudaOptions {
+    CudaOptions::default().library(double().path())
+}
+
+#[test]
+fn a_lost_device_answers_every_call_with_what_was_seen_first_and_the_next_one_works() {
+    let device = claim();
+    let mut rig = Rig::new(device, &options());
+    let page = rig.page_of_bytes(&[1; 256]);
+    let pinned = rig.driver.pin(100).unwrap();
+    let (mut stream, mut idle) = (rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap());
+    rig.fill(&mut stream, 1, all(&page), &[2]);
+    rig.driver.submit(&mut stream, 1).unwrap();
+    rig.finish(&mut stream, 1);
+    device.fail("cuMemcpyHtoDAsync_v2", 1, LAUNCH_FAILED).unwrap();
+    rig.write(&mut stream, 2, &[3; 16], rig::part(&page, 0, 16));
+    let lost = rig.driver.submit(&mut stream, 2).unwrap_err();
+    assert!(lost.is_device_lost() && lost.to_string().contains("cuMemcpyHtoDAsync_v2"), "{lost}");
+    let (rows, bytes) = (Rows::single(1), Bytes::copy_from_slice(&[1_u8]));
+    // SAFETY: refused.
+    let written = unsafe { rig.driver.write(&mut stream, 3, bytes, all(&page), &rows) };
+    let answers = [
+        written.map(drop),
+        rig.driver.submit(&mut idle, 1),
+        rig.driver.poll(&mut idle, &mut Outcome::default()).map(drop),
+        rig.driver.open_stream().map(drop),
+        rig.driver.export_event(&mut idle, 2).map(drop),
+    ];
+    assert_eq!(answers, [const { Ok::<(), Error>(()) }; 5].map(|_| Err(lost.clone())));
+    let refused = rig.driver.allocate(256).unwrap_err();
+    assert!(!refused.out_of_memory && refused.message.contains("lost"), "{refused:?}");
+    let begun = Instant::now();
+    assert!(rig.driver.drain(&Deadline::after(PATIENCE)));
+    rig.driver.close_stream(stream);
+    rig.driver.close_stream(idle);
+    drop((page, pinned, rig));
+    assert!(begun.elapsed() < PATIENCE / 4, "{:?}", begun.elapsed());
+    // The context went with the last who used it.
+    let mut rig = Rig::new(device, &options());
+    let page = rig.page_of_bytes(&[5; 256]);
+    assert_eq!(rig.read(all(&page)), [5; 256]);
+}
+
+#[test]
+fn whoever_waits_when_a_device_is_lost_is_told() {
+    let device = claim();
+    let mut rig = Rig::new(device, &options());
+    let mut other = open(&device, &options());
+    let page = rig.page_of_bytes(&[1; 256]);
+    let mut stream = rig.driver.open_stream().unwrap();
+    let before = rig.notified.load(Ordering::SeqCst);
+    // The wait of the stream's own thread, unless whoever polls sees the end of the work first.
+    device.fail("cuEventSynchronize", 0, LAUNCH_FAILED).unwrap();
+    let (begun, mut seq) = (Instant::now(), 0);
+    let lost = loop {
+        assert!(begun.elapsed() < PATIENCE, "nobody saw that the device is lost");
+        seq += 1;
+        rig.fill(&mut stream, seq, all(&page), &[2]);
+        if let Err(lost) = rig.driver.submit(&mut stream, seq) {
+            break lost;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        if let Err(lost) = rig.driver.poll(&mut stream, &mut Outcome::default()) {
+            break lost;
+        }
+    };
+    assert!(lost.is_device_lost(), "{lost}");
+    while rig.notified.load(Ordering::SeqCst) == before {
+        assert!(begun.elapsed() < PATIENCE, "nobody was told");
+        std::thread::yield_now();
+    }
+    assert_eq!(rig.driver.open_stream().map(drop), Err(lost));
+    // Everybody's context is lost.
+    assert!(!other.allocate(256).unwrap_err().out_of_memory);
+    rig.driver.close_stream(stream);
+    drop((page, rig, other));
+    device.reset().unwrap();
+}
+
+const ALONE: &str = "TRUNNION_TEST_ALONE";
+
+#[test]
+fn a_process_exits_while_work_is_under_way() {
+    const LEFT: i32 = 7;
+    if std::env::var(ALONE).is_err() {
+        let begun = Instant::now();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "a_process_exits_while_work_is_under_way", "--nocapture"]).env(ALONE, "1");
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(LEFT), "{text}");
+        assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+        return;
+    }
+    let device = claim();
+    let opened = CudaBackend::new(options()).open(device.ordinal() as u32, &OpenSettings::default()).unwrap();
+    let id = DeviceId { backend: NAME, index: 1 };
+    let client = Client::try_init_with(id, opened, &Settings::default()).unwrap();
+    let gate = Gate::new(&device);
+    let buffer = client.zeros(1 << 16).unwrap();
+    // SAFETY: recorded, and there as long as the process.
+    client.wait(client.import_event(unsafe { CudaEvent::new(gate.raw_event(), ()) }).unwrap()).unwrap();
+    for round in 0..50 {
+        client.fill(&buffer, &[round]).unwrap();
+    }
+    client.flush().unwrap();
+    std::mem::forget((client, buffer, gate));
+    std::process::exit(LEFT);
+}

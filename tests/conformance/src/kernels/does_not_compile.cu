@@ -1,0 +1,10 @@
+#ifdef CONFORMANCE_BROKEN
+#error on purpose
+#endif
+
+extern "C" __global__ void does_not_compile(const u32 *source, u32 *out, u64 source_bytes, u64 out_bytes) {
+    u64 i = element_of();
+    if (have(i, source_bytes, out_bytes)) {
+        out[i] = source[i];
+    }
+}
