@@ -8,7 +8,6 @@ mod gpu;
 mod lend;
 
 use alloc::collections::BTreeMap;
-use core::any::Any;
 use core::ops::Range;
 use double::OnDouble;
 use gpu::OnGpu;
@@ -16,14 +15,11 @@ use trunnion_backend_cuda::CudaResource;
 use trunnion_conformance::kernels::{BROKEN, BROKEN_MACRO};
 use trunnion_conformance::outside::Owner;
 use trunnion_conformance::{Context, Factory, Outcome, Outside, Refusal, Variant, tests};
-use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::OpenSettings;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::handle::Handle;
-use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::server::Opened;
-use trunnion_runtime_core::timeline::Point;
 
 tests! {
     M12 bytes_nobody_wrote_are_read_on_purpose .hidden();
@@ -92,23 +88,7 @@ impl Factory for Cuda {
         }
     }
 
-    fn with_resource(
-        &self,
-        client: &Client,
-        handle: &Handle,
-        access: Access,
-        task: &mut dyn FnMut(StreamId),
-    ) -> Result<Point> {
-        client.with_resource::<CudaResource, ()>(handle, access, |_, stream| task(stream)).map(|(_, point)| point)
-    }
-
-    fn get_resource(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
-        Ok(Box::new(client.get_resource::<CudaResource>(handle)?))
-    }
-
-    fn export(&self, client: &Client, handle: &Handle) -> Result<Box<dyn Any>> {
-        Ok(Box::new(client.export::<CudaResource>(handle)?))
-    }
+    trunnion_conformance::resource_type!(CudaResource);
 
     fn import(&self, client: &Client, memory: &Outside, range: Range<usize>, owner: Owner) -> Result<Handle> {
         lend::import(client, memory, range, owner)
