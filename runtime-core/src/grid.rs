@@ -72,6 +72,17 @@ impl Grid {
         matches!(self, Self::Static(x, y, z) if *x == 0 || *y == 0 || *z == 0)
     }
 
+    /// Whether the counts are static, none of them is zero and each is within its limit: one comparison an axis.
+    #[inline]
+    pub(crate) const fn is_plain(&self, limits: [u32; 3]) -> bool {
+        match *self {
+            Self::Static(x, y, z) => {
+                x.wrapping_sub(1) < limits[0] && y.wrapping_sub(1) < limits[1] && z.wrapping_sub(1) < limits[2]
+            }
+            Self::Dynamic(_) => false,
+        }
+    }
+
     /// Checks static counts against a device's limits. With a zero in it a grid is within any.
     ///
     /// # Errors

@@ -149,7 +149,7 @@ impl Client {
             return self.launch_many(kernel, grid, buffers, parameters, bounds);
         };
         self.check_few(kernel, &grid, few)?;
-        if self.service.launches.are_watched() || grid.is_empty() {
+        if self.service.launches.are_watched() || !grid.is_plain(self.service.limits.max_grid) && grid.is_empty() {
             return self.launch_unusual(kernel, &grid, few, parameters, bounds);
         }
         let (length, stream) = (parameters.len(), self.stream());
@@ -178,9 +178,8 @@ impl Client {
         if kernel.service() != self.service.id {
             return Err(self.foreign_kernel(kernel));
         }
-        grid.check(self.service.limits.max_grid)?;
-        if let Grid::Dynamic(counts) = grid {
-            self.check_dynamic(counts)?;
+        if !grid.is_plain(self.service.limits.max_grid) {
+            self.check_grid(grid)?;
         }
         let interface = kernel.interface();
         if buffers != interface.buffers.len() {
@@ -272,7 +271,8 @@ impl Client {
     }
 
     #[cold]
-    fn check_dynamic(&self, counts: &Handle) -> Result<()> {
+    fn check_grid(&self, grid: &Grid) -> Result<()> {
+        let Grid::Dynamic(counts) = grid else { return grid.check(self.service.limits.max_grid) };
         self.local(counts)?;
         if counts.size_in_used() < 12 {
             return Err(Error::WrongLength { what: "dynamic grid".into(), got: counts.size_in_used(), expected: 12 });
