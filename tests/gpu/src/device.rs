@@ -10,8 +10,8 @@ const KERNELS: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("ker
     Err(_) => panic!("the text holds no zero"),
 };
 
-/// Turns of the kernel that takes time: some milliseconds on a GPU.
-const TURNS: u32 = 20_000;
+/// Turns of the kernel that takes time: enough to outlast what is asked of other streams meanwhile, a fraction of a second on a GPU.
+const TURNS: u32 = 400_000;
 
 /// The stream without a name.
 pub(crate) const LEGACY: Handle = ptr::null_mut();
