@@ -10,6 +10,7 @@
 //! - A failure that belongs to one operation (a kernel that faulted) is told by `poll` with its number; the stream goes on with the next
 //!   operation. A fault of the device is an `Err` of the call that saw it, [`Error::DeviceLost`], and from then on of every call.
 
+use crate::rows::check_extent;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -319,6 +320,30 @@ impl<P> Clone for Place<'_, P> {
 }
 
 impl<P> Copy for Place<'_, P> {}
+
+impl<P> Place<'_, P> {
+    /// Whether the bytes lie within the page, which has so many.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] names `what` they are.
+    pub fn check(&self, what: &'static str, page: u64) -> Result<()> {
+        match self.offset.checked_add(self.size) {
+            Some(end) if end <= page => Ok(()),
+            end => {
+                Err(Error::OutOfRange { what: what.into(), range: self.offset..end.unwrap_or(u64::MAX), size: page })
+            }
+        }
+    }
+
+    /// Whether the bytes lie within the page, and rows within them.
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check).
+    pub fn check_rows(&self, what: &'static str, rows: &Rows, page: u64) -> Result<()> {
+        self.check(what, page)?;
+        check_extent(what, rows, self.size)
+    }
+}
 
 /// A page over memory of somebody else.
 #[derive(Debug)]

@@ -13,6 +13,8 @@ pub mod dry;
 #[cfg(feature = "std")]
 #[allow(unsafe_code, reason = "the C library is asked to call")]
 pub mod exit;
+#[cfg(feature = "std")]
+pub mod loss;
 mod open;
 pub mod rows;
 pub mod server;

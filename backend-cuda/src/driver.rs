@@ -31,11 +31,11 @@ use trunnion_backend_core::driver::{
     CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
 };
 use trunnion_backend_core::exit::{self, Inside, Step};
-use trunnion_backend_core::rows::{check_extent, check_length};
+use trunnion_backend_core::rows::check_length;
 use trunnion_backend_core::together;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
-use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::executor::Notifier;
 use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::kernel::{KernelHandle, KernelReader};
@@ -91,21 +91,6 @@ impl CudaDriver {
     fn lanes(&self) -> impl Iterator<Item = Arc<Lane>> + '_ {
         self.lanes.iter().filter_map(Weak::upgrade)
     }
-}
-
-fn check_place(what: &'static str, place: Place<'_, CudaPage>) -> Result<()> {
-    match place.offset.checked_add(place.size) {
-        Some(end) if end <= place.page.size() => Ok(()),
-        end => {
-            let range = place.offset..end.unwrap_or(u64::MAX);
-            Err(Error::OutOfRange { what: what.into(), range, size: place.page.size() })
-        }
-    }
-}
-
-fn check_rows(what: &'static str, rows: &Rows, place: Place<'_, CudaPage>) -> Result<()> {
-    check_place(what, place)?;
-    check_extent(what, rows, place.size)
 }
 
 // SAFETY: operations are handed to a stream of CUDA in the order of their encoding, which runs them in that order, on the bytes they were
@@ -215,10 +200,10 @@ unsafe impl Driver for CudaDriver {
     unsafe fn launch(&mut self, stream: &mut CudaStream, seq: u64, launch: DriverLaunch<'_, Self>) -> Result<()> {
         self.device.loss.check()?;
         for place in launch.buffers {
-            check_place("buffer of a launch", *place)?;
+            place.check("buffer of a launch", place.page.size())?;
         }
         if let DriverGrid::Dynamic(place) = launch.grid {
-            check_place("grid in memory", place)?;
+            place.check("grid in memory", place.page.size())?;
         }
         // SAFETY: the caller's promise; the places were checked.
         unsafe { stream.launch(&mut self.supplies, seq, &launch) }
@@ -234,8 +219,8 @@ unsafe impl Driver for CudaDriver {
         target_rows: &Rows,
     ) -> Result<()> {
         self.device.loss.check()?;
-        check_rows("source of a copy", source_rows, source)?;
-        check_rows("target of a copy", target_rows, target)?;
+        source.check_rows("source of a copy", source_rows, source.page.size())?;
+        target.check_rows("target of a copy", target_rows, target.page.size())?;
         check_length("copy", source_rows.size(), target_rows)?;
         // SAFETY: the caller's promise; the rows were checked.
         unsafe { stream.copy(&self.supplies, seq, (source, source_rows), (target, target_rows)) };
@@ -250,7 +235,7 @@ unsafe impl Driver for CudaDriver {
         pattern: Pattern,
     ) -> Result<()> {
         self.device.loss.check()?;
-        check_place("target of a fill", target)?;
+        target.check("target of a fill", target.page.size())?;
         // SAFETY: the caller's promise.
         unsafe { stream.fill(seq, target, pattern) };
         Ok(())
@@ -265,7 +250,7 @@ unsafe impl Driver for CudaDriver {
         rows: &Rows,
     ) -> Result<()> {
         self.device.loss.check()?;
-        check_rows("target of a write", rows, target)?;
+        target.check_rows("target of a write", rows, target.page.size())?;
         check_length("write", data.len() as u64, rows)?;
         // SAFETY: the caller's promise; the rows were checked.
         unsafe { stream.write(&mut self.supplies, seq, data, (target, rows)) }
@@ -281,7 +266,7 @@ unsafe impl Driver for CudaDriver {
         into: HostBuffer,
     ) -> Result<()> {
         self.device.loss.check()?;
-        check_rows("source of a read", rows, source)?;
+        source.check_rows("source of a read", rows, source.page.size())?;
         check_length("read", into.len() as u64, rows)?;
         // SAFETY: the caller's promise; the rows were checked.
         unsafe { stream.read(&mut self.supplies, (seq, index), (source, rows), into) }

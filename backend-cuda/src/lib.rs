@@ -21,7 +21,6 @@ mod kernel;
 mod lane;
 mod launch;
 mod library;
-mod loss;
 mod module;
 mod nvrtc;
 mod operation;

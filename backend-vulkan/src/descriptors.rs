@@ -2,13 +2,14 @@
 //! that comes back when the batch is finished.
 
 use crate::device::Device;
+use crate::failure::failed;
 use crate::kernel::Pipeline;
-use crate::loss::Loss;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
 use core::ptr;
 use smallvec::SmallVec;
+use trunnion_backend_core::loss::Loss;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::kernel::INLINE_BUFFERS;
 
@@ -81,7 +82,7 @@ impl SetPool {
         let info = vk::DescriptorPoolCreateInfo::default().max_sets(SETS).pool_sizes(&sizes);
         // SAFETY: a valid description, and the device is alive.
         let raw = unsafe { device.raw.create_descriptor_pool(&info, None) }
-            .map_err(|result| loss.failed("vkCreateDescriptorPool", result))?;
+            .map_err(|result| loss.note(failed("vkCreateDescriptorPool", result)))?;
         Ok(Self { device: device.clone(), raw, most_buffers, sets: 0, buffers: 0 })
     }
 
@@ -99,7 +100,7 @@ impl SetPool {
             (self.device.raw.fp_v1_0().allocate_descriptor_sets)(self.device.raw.handle(), &info, &raw mut set)
         };
         if result != vk::Result::SUCCESS {
-            return Err(loss.failed("vkAllocateDescriptorSets", result));
+            return Err(loss.note(failed("vkAllocateDescriptorSets", result)));
         }
         self.sets += 1;
         self.buffers += pipeline.buffers();

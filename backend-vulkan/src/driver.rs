@@ -10,7 +10,6 @@ use crate::grid;
 use crate::import;
 use crate::kernel::{self, Pipeline, VulkanCode};
 use crate::launch::Counts;
-use crate::loss::Loss;
 use crate::queue::Queue;
 use crate::resource::VulkanResource;
 use crate::staging::{self, Direction, StagingBlock};
@@ -27,7 +26,8 @@ use trunnion_backend_core::driver::{
     CompileJob, Compiled, Driver, DriverGrid, DriverLaunch, DriverMemory, DriverRefusal, Imported, Outcome, Place,
 };
 use trunnion_backend_core::exit::{self, Inside, Step};
-use trunnion_backend_core::rows::{check_extent, check_length};
+use trunnion_backend_core::loss::Loss;
+use trunnion_backend_core::rows::check_length;
 use trunnion_backend_core::together;
 use trunnion_kernel_wgsl::Reader;
 use trunnion_runtime_core::access::Access;
@@ -92,21 +92,6 @@ impl VulkanDriver {
         let reader = Arc::new(Reader::new(device.properties.features.sources.clone(), device.wgsl));
         Ok(Self { device, loss, reader, queues, opened: 0, supplies, checker: None, notifier: None, inside: None })
     }
-}
-
-fn check_place(what: &'static str, place: Place<'_, VulkanPage>) -> Result<()> {
-    match place.offset.checked_add(place.size) {
-        Some(end) if end <= place.page.size() => Ok(()),
-        end => {
-            let range = place.offset..end.unwrap_or(u64::MAX);
-            Err(Error::OutOfRange { what: what.into(), range, size: place.page.size() })
-        }
-    }
-}
-
-fn check_rows(what: &'static str, rows: &Rows, place: Place<'_, VulkanPage>) -> Result<()> {
-    check_place(what, place)?;
-    check_extent(what, rows, place.size)
 }
 
 // SAFETY: operations are recorded in the order of their encoding, with barriers where they were asked for, on the bytes they were encoded
@@ -220,12 +205,12 @@ unsafe impl Driver for VulkanDriver {
     unsafe fn launch(&mut self, stream: &mut VulkanStream, seq: u64, launch: DriverLaunch<'_, Self>) -> Result<()> {
         self.loss.check()?;
         for place in launch.buffers {
-            check_place("buffer of a launch", *place)?;
+            place.check("buffer of a launch", place.page.size())?;
         }
         let counts = match launch.grid {
             DriverGrid::Static(counts) => Counts::Known(counts),
             DriverGrid::Dynamic(place) => {
-                check_place("grid in memory", place)?;
+                place.check("grid in memory", place.page.size())?;
                 let checker = match &mut self.checker {
                     Some(checker) => checker,
                     none => none.insert(grid::checker(&self.device, &self.loss, &*self.reader)?),
@@ -248,8 +233,8 @@ unsafe impl Driver for VulkanDriver {
         target_rows: &Rows,
     ) -> Result<()> {
         self.loss.check()?;
-        check_rows("source of a copy", source_rows, source)?;
-        check_rows("target of a copy", target_rows, target)?;
+        source.check_rows("source of a copy", source_rows, source.page.size())?;
+        target.check_rows("target of a copy", target_rows, target.page.size())?;
         check_length("copy", source_rows.size(), target_rows)?;
         // SAFETY: the caller's promise; the rows were checked.
         unsafe { stream.copy(&mut self.supplies, (source, source_rows), (target, target_rows)) }
@@ -263,7 +248,7 @@ unsafe impl Driver for VulkanDriver {
         pattern: Pattern,
     ) -> Result<()> {
         self.loss.check()?;
-        check_place("target of a fill", target)?;
+        target.check("target of a fill", target.page.size())?;
         // SAFETY: the caller's promise.
         unsafe { stream.fill(&mut self.supplies, target, pattern) }
     }
@@ -277,14 +262,15 @@ unsafe impl Driver for VulkanDriver {
         rows: &Rows,
     ) -> Result<()> {
         self.loss.check()?;
-        check_rows("target of a write", rows, target)?;
+        target.check_rows("target of a write", rows, target.page.size())?;
         check_length("write", data.len() as u64, rows)?;
         // SAFETY: the caller's promise; the rows were checked.
         unsafe { stream.write(&mut self.supplies, data, (target, rows)) }
     }
 
     unsafe fn write_now(&mut self, data: &[u8], target: Place<'_, VulkanPage>, rows: &Rows) -> bool {
-        let fits = check_rows("target of a write", rows, target).is_ok() && rows.size() == data.len() as u64;
+        let fits = target.check_rows("target of a write", rows, target.page.size()).is_ok()
+            && rows.size() == data.len() as u64;
         if target.page.mapped().is_none() || !fits || self.loss.check().is_err() {
             return false;
         }
@@ -317,7 +303,7 @@ unsafe impl Driver for VulkanDriver {
         into: HostBuffer,
     ) -> Result<()> {
         self.loss.check()?;
-        check_rows("source of a read", rows, source)?;
+        source.check_rows("source of a read", rows, source.page.size())?;
         check_length("read", into.len() as u64, rows)?;
         // SAFETY: the caller's promise; the rows were checked.
         unsafe { stream.read(&mut self.supplies, (seq, index), (source, rows), into) }

@@ -1,7 +1,7 @@
 //! Values of timeline semaphores as events: somebody else's to wait for, and the device's for somebody else.
 
 use crate::device::Device;
-use crate::loss::Loss;
+use crate::failure::failed;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use ash::vk;
@@ -9,6 +9,7 @@ use core::any::Any;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
+use trunnion_backend_core::loss::Loss;
 use trunnion_runtime_core::error::Result;
 
 /// A timeline semaphore of a logical device and a value: the event happens when the semaphore reaches it.
@@ -101,7 +102,7 @@ impl Signal {
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
         // SAFETY: the device has timeline semaphores, without which it is not taken.
         let semaphore = unsafe { device.raw.create_semaphore(&info, None) }
-            .map_err(|result| loss.failed("vkCreateSemaphore", result))?;
+            .map_err(|result| loss.note(failed("vkCreateSemaphore", result)))?;
         Ok(Self { device: device.clone(), semaphore, is_submitted: AtomicBool::new(false) })
     }
 

@@ -81,6 +81,19 @@ impl From<Refusal> for DriverRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trunnion_backend_core::loss::Loss;
+
+    #[test]
+    fn the_first_call_that_saw_the_device_lost_is_named_and_no_refusal_is_a_loss() {
+        let loss = Loss::default();
+        let refused = loss.note(failed("vkQueueSubmit", vk::Result::ERROR_OUT_OF_HOST_MEMORY));
+        assert!(!refused.is_device_lost());
+        assert_eq!(loss.check(), Ok(()));
+        let first = loss.note(failed("vkQueueSubmit", vk::Result::ERROR_DEVICE_LOST));
+        let second = loss.note(failed("vkWaitSemaphores", vk::Result::ERROR_DEVICE_LOST));
+        assert!(first.to_string().contains("vkQueueSubmit"), "{first}");
+        assert_eq!((&second, loss.check()), (&first, Err(first.clone())));
+    }
 
     #[test]
     fn a_refusal_keeps_the_call_and_its_code_whatever_it_becomes() {

@@ -7,9 +7,9 @@
 
 use crate::device::Device;
 use crate::kernel::{self, Pipeline};
-use crate::loss::Loss;
 use alloc::format;
 use alloc::sync::Arc;
+use trunnion_backend_core::loss::Loss;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::kernel::{KernelReader, Source, SourceKernel};
 

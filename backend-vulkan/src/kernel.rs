@@ -5,7 +5,7 @@
 //! it is: its parameters are a uniform block at the binding behind the last buffer.
 
 use crate::device::Device;
-use crate::loss::Loss;
+use crate::failure::failed;
 use crate::spirv::{Head, Specialised};
 use alloc::borrow::Cow;
 use alloc::ffi::CString;
@@ -18,6 +18,7 @@ use core::fmt;
 use core::mem;
 use trunnion_backend_core::driver::{CompileJob, Compiled, StoredCode};
 use trunnion_backend_core::exit::{self, Inside, Step};
+use trunnion_backend_core::loss::Loss;
 use trunnion_kernel_wgsl::{self as kernel_wgsl, SpirVOptions};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::kernel::{self, KernelHandle};
@@ -146,7 +147,7 @@ impl<'a> Shader<'a> {
         match result {
             vk::Result::ERROR_DEVICE_LOST
             | vk::Result::ERROR_OUT_OF_HOST_MEMORY
-            | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => loss.failed(call, result),
+            | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => loss.note(failed(call, result)),
             _ => {
                 let message = format!("{call}: {result} ({})", result.as_raw());
                 Error::Compile { kernel: self.name.to_string(), message, line: None }
@@ -196,7 +197,7 @@ impl Pipeline {
         let raw = &self.device.raw;
         // SAFETY: a valid description, and the device is alive.
         self.set_layout = unsafe { raw.create_descriptor_set_layout(&info, None) }
-            .map_err(|result| loss.failed("vkCreateDescriptorSetLayout", result))?;
+            .map_err(|result| loss.note(failed("vkCreateDescriptorSetLayout", result)))?;
         let sets = [self.set_layout];
         let pushed: Vec<_> = match self.parameters {
             Parameters::Pushed(bytes) => {
@@ -209,7 +210,7 @@ impl Pipeline {
         let info = vk::PipelineLayoutCreateInfo::default().set_layouts(&sets).push_constant_ranges(&pushed);
         // SAFETY: as above.
         self.layout = unsafe { raw.create_pipeline_layout(&info, None) }
-            .map_err(|result| loss.failed("vkCreatePipelineLayout", result))?;
+            .map_err(|result| loss.note(failed("vkCreatePipelineLayout", result)))?;
         Ok(())
     }
 
@@ -318,7 +319,7 @@ impl<'a> Cache<'a> {
         let info = vk::PipelineCacheCreateInfo::default().initial_data(stored.unwrap_or_default());
         // SAFETY: the data, where there is some, is of this device and driver.
         let raw = unsafe { device.raw.create_pipeline_cache(&info, None) }
-            .map_err(|result| loss.failed("vkCreatePipelineCache", result))?;
+            .map_err(|result| loss.note(failed("vkCreatePipelineCache", result)))?;
         Ok(Self { device, raw })
     }
 

@@ -20,7 +20,6 @@ mod import;
 mod instance;
 mod kernel;
 mod launch;
-mod loss;
 mod mapping;
 mod memory;
 mod options;

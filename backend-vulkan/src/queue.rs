@@ -12,7 +12,7 @@
 //! takes longer is unfinished, to end when the device does.
 
 use crate::device::Device;
-use crate::loss::Loss;
+use crate::failure::failed;
 use alloc::format;
 use alloc::sync::Arc;
 use ash::vk;
@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use trunnion_backend_core::exit::{self, Inside, Step};
+use trunnion_backend_core::loss::Loss;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
 use trunnion_runtime_core::platform::Deadline;
@@ -76,7 +77,7 @@ impl Queue {
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
         // SAFETY: the device has timeline semaphores, without which it is not taken.
         let timeline = unsafe { device.raw.create_semaphore(&info, None) }
-            .map_err(|result| loss.failed("vkCreateSemaphore", result))?;
+            .map_err(|result| loss.note(failed("vkCreateSemaphore", result)))?;
         Ok(Self {
             device: device.clone(),
             loss: loss.clone(),
@@ -163,7 +164,7 @@ impl Queue {
         // SAFETY: the queue is locked, the timeline is its own and stays as long as something is unfinished, and the command buffer and all
         // other semaphores are the caller's promise.
         unsafe { self.device.raw.queue_submit(*raw, &[info], vk::Fence::null()) }
-            .map_err(|result| self.loss.failed("vkQueueSubmit", result))?;
+            .map_err(|result| self.loss.note(failed("vkQueueSubmit", result)))?;
         // Ordered before the look whether the thread sleeps, as its announcement that it will is before it looks here.
         self.submitted.store(value, Ordering::SeqCst);
         drop(raw);
@@ -190,7 +191,7 @@ impl Queue {
             Err(vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY) => {
                 return Ok(self.reached.load(Ordering::Acquire));
             }
-            Err(result) => return Err(self.loss.failed("vkGetSemaphoreCounterValue", result)),
+            Err(result) => return Err(self.loss.note(failed("vkGetSemaphoreCounterValue", result))),
         };
         // One submission may be finished before it is counted. A driver that lost its device may answer any value.
         if value > self.submitted.load(Ordering::Acquire).saturating_add(1) {
@@ -212,7 +213,7 @@ impl Queue {
         match self.wait(value, left) {
             Ok(()) => true,
             Err(vk::Result::ERROR_DEVICE_LOST) => {
-                self.loss.failed("vkWaitSemaphores", vk::Result::ERROR_DEVICE_LOST);
+                self.loss.note(failed("vkWaitSemaphores", vk::Result::ERROR_DEVICE_LOST));
                 true
             }
             Err(_) => false,
@@ -285,7 +286,7 @@ impl Queue {
                 }
                 Err(vk::Result::TIMEOUT) => {}
                 Err(result) => {
-                    self.loss.failed("vkWaitSemaphores", result);
+                    self.loss.note(failed("vkWaitSemaphores", result));
                     notifier.notify();
                     if self.loss.check().is_err() {
                         return;

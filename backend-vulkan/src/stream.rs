@@ -16,9 +16,9 @@ use crate::blocks::{Arena, Blocks, Piece};
 use crate::descriptors::{Pools, SetPool};
 use crate::device::Device;
 use crate::event::{Signal, VulkanEvent};
+use crate::failure::failed;
 use crate::kernel::Pipeline;
 use crate::launch::Bound;
-use crate::loss::Loss;
 use crate::queue::{Links, Queue, Wait};
 use crate::recording_memory::RecordingMemory;
 use crate::staging::{Direction, StagingBlock};
@@ -31,6 +31,7 @@ use core::mem;
 use smallvec::SmallVec;
 use trunnion_backend_core::driver::Outcome;
 use trunnion_backend_core::exit::Inside;
+use trunnion_backend_core::loss::Loss;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::foreign::Foreign;
@@ -171,7 +172,7 @@ impl VulkanStream {
         let recording = RecordingMemory::new();
         // SAFETY: the family is one the device was made with, and the memory stays as long as the pool.
         let pool = unsafe { device.raw.create_command_pool(&info, Some(&recording.callbacks())) }
-            .map_err(|result| loss.failed("vkCreateCommandPool", result))?;
+            .map_err(|result| loss.note(failed("vkCreateCommandPool", result)))?;
         Ok(Self {
             device: device.clone(),
             queue: queue.clone(),
@@ -278,13 +279,13 @@ impl VulkanStream {
             let info = vk::CommandBufferAllocateInfo::default().command_pool(self.pool).command_buffer_count(1);
             // SAFETY: the pool is this stream's.
             let made = unsafe { self.device.raw.allocate_command_buffers(&info) }
-                .map_err(|result| loss.failed("vkAllocateCommandBuffers", result))?;
+                .map_err(|result| loss.note(failed("vkAllocateCommandBuffers", result)))?;
             self.open.command = made.first().copied().unwrap_or(vk::CommandBuffer::null());
         }
         let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
         // SAFETY: the command buffer is not in use: its last batch was finished before it was kept.
         unsafe { self.device.raw.begin_command_buffer(self.open.command, &info) }
-            .map_err(|result| loss.failed("vkBeginCommandBuffer", result))?;
+            .map_err(|result| loss.note(failed("vkBeginCommandBuffer", result)))?;
         self.open.is_recording = true;
         self.bound = Bound::default();
         Ok(())
@@ -323,7 +324,7 @@ impl VulkanStream {
             }
             // SAFETY: the command buffer is this stream's and is being recorded.
             unsafe { device.raw.end_command_buffer(command) }
-                .map_err(|result| loss.failed("vkEndCommandBuffer", result))?;
+                .map_err(|result| loss.note(failed("vkEndCommandBuffer", result)))?;
         }
         let event = |event: &Foreign| event.get().ok().map(|event: &VulkanEvent| (event.semaphore(), event.value()));
         let events: SmallVec<[(vk::Semaphore, u64); 1]> = self.open.events.iter().filter_map(event).collect();
