@@ -78,14 +78,27 @@ enum Target {
 impl State {
     /// An event to be recorded. The context is current.
     fn event(device: &Arc<Device>, spare: &mut VecDeque<Arc<Event>>) -> Result<Arc<Event>> {
-        if let Some(mut event) = spare.pop_front() {
+        let free = (0..spare.len()).find_map(|_| {
+            let mut event = spare.pop_front()?;
             if let Some(alone) = Arc::get_mut(&mut event) {
                 alone.renew();
-                return Ok(event);
+                return Some(event);
             }
             spare.push_back(event);
+            None
+        });
+        let event = match free {
+            Some(event) => event,
+            None => Event::new(device).map(Arc::new)?,
+        };
+        // The lane's thread may hold the event of a batch that was taken out already, so one more than are under way are kept: then a
+        // lane that did as much before makes none.
+        if spare.is_empty()
+            && let Ok(another) = Event::new(device)
+        {
+            spare.push_back(Arc::new(another));
         }
-        Event::new(device).map(Arc::new)
+        Ok(event)
     }
 
     fn keep(&mut self, event: Arc<Event>) {
