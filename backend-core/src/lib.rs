@@ -13,6 +13,7 @@ pub mod dry;
 #[cfg(feature = "std")]
 #[allow(unsafe_code, reason = "the C library is asked to call")]
 pub mod exit;
+pub mod limits;
 #[cfg(feature = "std")]
 pub mod loss;
 mod open;
@@ -22,5 +23,6 @@ pub mod server;
 pub mod together;
 
 pub use dry::Dry;
+pub use limits::LimitOptions;
 pub use open::open;
 pub use server::{DriverServer, ServerSettings};

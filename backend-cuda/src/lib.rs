@@ -45,6 +45,7 @@ pub use options::{CodeForm, CudaOptions};
 pub use resource::CudaResource;
 pub use storage::CudaPage;
 pub use stream::CudaStream;
+pub use trunnion_backend_core::LimitOptions;
 
 use trunnion_runtime_core::id::BackendName;
 

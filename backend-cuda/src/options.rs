@@ -1,14 +1,13 @@
 //! What a CUDA device can be told, as a builder and as the names and values of a configuration file.
 
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::env;
 use std::path::{Path, PathBuf};
+use trunnion_backend_core::LimitOptions;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::options::{self, write_changed};
-use trunnion_runtime_core::text::{at_least_one, axes, size};
 
 /// What CUDA C is compiled to.
 #[non_exhaustive]
@@ -21,11 +20,13 @@ pub enum CodeForm {
 }
 
 /// How CUDA devices are used. The default is everything a device offers; the other settings turn parts of it off, or take less of it,
-/// so that what other devices lack can be tested on this one. A limit lowers what the device says and never raises it.
+/// so that what other devices lack can be tested on this one.
 ///
 /// ```
 /// use trunnion_backend_cuda::CudaOptions;
-/// let plain = CudaOptions::default().vmm(false).staging(true).max_shared(48 << 10);
+/// use trunnion_backend_core::LimitOptions;
+/// let small = LimitOptions { max_shared: Some(48 << 10), ..LimitOptions::default() };
+/// let plain = CudaOptions::default().vmm(false).staging(true).limits(small);
 /// assert_eq!(plain.to_string(), "max_shared = 49152, staging = true, vmm = false");
 /// ```
 ///
@@ -41,17 +42,7 @@ pub struct CudaOptions {
     pub(crate) priority: i32,
     pub(crate) staging: bool,
     pub(crate) vmm: bool,
-    pub(crate) memory: Option<u64>,
-    pub(crate) pinned_memory: Option<u64>,
-    pub(crate) row_pitch: Option<u64>,
-    pub(crate) max_allocation: Option<u64>,
-    pub(crate) max_binding: Option<u64>,
-    pub(crate) max_buffers: Option<u32>,
-    pub(crate) max_parameters: Option<u32>,
-    pub(crate) max_grid: Option<[u32; 3]>,
-    pub(crate) max_workgroup: Option<[u32; 3]>,
-    pub(crate) max_invocations: Option<u32>,
-    pub(crate) max_shared: Option<u32>,
+    pub(crate) limits: LimitOptions,
 }
 
 impl Default for CudaOptions {
@@ -65,40 +56,19 @@ impl Default for CudaOptions {
             priority: 0,
             staging: false,
             vmm: true,
-            memory: None,
-            pinned_memory: None,
-            row_pitch: None,
-            max_allocation: None,
-            max_binding: None,
-            max_buffers: None,
-            max_parameters: None,
-            max_grid: None,
-            max_workgroup: None,
-            max_invocations: None,
-            max_shared: None,
+            limits: LimitOptions::default(),
         }
     }
 }
 
-/// The options' names, and what their values look like.
-const NAMES: [(&str, &str); 19] = [
+/// The names of the options beside the limits, and what their values look like.
+const NAMES: [(&str, &str); 8] = [
     ("code", "`cubin` or `ptx`"),
     ("compile_options", "options of NVRTC, separated by spaces"),
     ("compiler", "the path of NVRTC, or of the directory it is installed in"),
     ("include_paths", "directories, separated as in `PATH`"),
     ("library", "the path of the driver, or `double`"),
-    ("max_allocation", "a size such as `64MiB`"),
-    ("max_binding", "a size such as `64MiB`"),
-    ("max_buffers", "a count"),
-    ("max_grid", "counts of at least 1, `x,y,z` or one for all"),
-    ("max_invocations", "a count of at least 1"),
-    ("max_parameters", "a count of bytes"),
-    ("max_shared", "a size below 4GiB"),
-    ("max_workgroup", "counts of at least 1, `x,y,z` or one for all"),
-    ("memory", "a size such as `64MiB`"),
-    ("pinned_memory", "a size such as `64MiB`"),
     ("priority", "a number, of which lower ones go first"),
-    ("row_pitch", "a size that is a power of two"),
     ("staging", "`true` or `false`"),
     ("vmm", "`true` or `false`"),
 ];
@@ -156,69 +126,9 @@ impl CudaOptions {
         self
     }
 
-    /// Bytes of device memory, at most. Default all there are.
-    pub fn memory(mut self, bytes: u64) -> Self {
-        self.memory = Some(bytes);
-        self
-    }
-
-    /// Bytes of host memory that are page-locked for staging, at most. Default whatever the driver gives.
-    pub fn pinned_memory(mut self, bytes: u64) -> Self {
-        self.pinned_memory = Some(bytes);
-        self
-    }
-
-    /// What rows of an optimized layout are padded to, in bytes: rounded up to a power of two. Default 128.
-    pub fn row_pitch(mut self, bytes: u64) -> Self {
-        self.row_pitch = Some(bytes.max(1).checked_next_power_of_two().unwrap_or(1 << 63));
-        self
-    }
-
-    /// The largest allocation, in bytes.
-    pub fn max_allocation(mut self, bytes: u64) -> Self {
-        self.max_allocation = Some(bytes);
-        self
-    }
-
-    /// The largest range a kernel can be bound to, in bytes.
-    pub fn max_binding(mut self, bytes: u64) -> Self {
-        self.max_binding = Some(bytes);
-        self
-    }
-
-    /// The most buffers of a kernel.
-    pub fn max_buffers(mut self, count: u32) -> Self {
-        self.max_buffers = Some(count);
-        self
-    }
-
-    /// The most bytes of parameters.
-    pub fn max_parameters(mut self, bytes: u32) -> Self {
-        self.max_parameters = Some(bytes);
-        self
-    }
-
-    /// The most blocks by axis, each at least 1.
-    pub fn max_grid(mut self, counts: [u32; 3]) -> Self {
-        self.max_grid = Some(counts.map(|count| count.max(1)));
-        self
-    }
-
-    /// The most threads of a block by axis, each at least 1.
-    pub fn max_workgroup(mut self, counts: [u32; 3]) -> Self {
-        self.max_workgroup = Some(counts.map(|count| count.max(1)));
-        self
-    }
-
-    /// The most threads of a block together, at least 1.
-    pub fn max_invocations(mut self, count: u32) -> Self {
-        self.max_invocations = Some(count.max(1));
-        self
-    }
-
-    /// The most bytes of shared memory of a block.
-    pub fn max_shared(mut self, bytes: u32) -> Self {
-        self.max_shared = Some(bytes);
+    /// Less of the device than it offers: its limits, lowered. Default all of it.
+    pub fn limits(mut self, limits: LimitOptions) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -228,7 +138,7 @@ impl CudaOptions {
     /// [`Error::UnknownOption`](trunnion_runtime_core::error::Error::UnknownOption) and
     /// [`Error::BadOption`](trunnion_runtime_core::error::Error::BadOption) name it and list what is valid.
     pub fn set(self, name: &str, value: &str) -> Result<Self> {
-        options::set(self, crate::NAME, &NAMES, (name, value), Self::assign)
+        options::set(self, crate::NAME, &LimitOptions::among(&NAMES), (name, value), Self::assign)
     }
 
     /// Sets options from text, as they stand in a configuration.
@@ -253,31 +163,16 @@ impl CudaOptions {
             "compiler" => self.compiler = Some(path()?),
             "include_paths" => self.include_paths = env::split_paths(value).collect(),
             "library" => self.library = Some(path()?),
-            "max_allocation" => self.max_allocation = Some(size(value)?),
-            "max_binding" => self.max_binding = Some(size(value)?),
-            "max_buffers" => self.max_buffers = Some(value.parse().ok()?),
-            "max_grid" => self.max_grid = Some(axes(value)?),
-            "max_invocations" => self.max_invocations = Some(at_least_one(value)?),
-            "max_parameters" => self.max_parameters = Some(value.parse().ok()?),
-            "max_shared" => self.max_shared = Some(u32::try_from(size(value)?).ok()?),
-            "max_workgroup" => self.max_workgroup = Some(axes(value)?),
-            "memory" => self.memory = Some(size(value)?),
-            "pinned_memory" => self.pinned_memory = Some(size(value)?),
             "priority" => self.priority = value.parse().ok()?,
-            "row_pitch" => self.row_pitch = Some(size(value).filter(|bytes| bytes.is_power_of_two())?),
             "staging" => self.staging = value.parse().ok()?,
             "vmm" => self.vmm = value.parse().ok()?,
-            _ => return None,
+            _ => self.limits.assign(name, value)?,
         }
         Some(())
     }
 
     fn text(&self, name: &str) -> String {
-        fn number<T: ToString>(value: Option<T>) -> String {
-            value.map_or(String::new(), |value| value.to_string())
-        }
         let path = |path: &Option<PathBuf>| path.as_deref().map_or(String::new(), shown);
-        let three = |counts: Option<[u32; 3]>| counts.map_or(String::new(), |[x, y, z]| format!("{x},{y},{z}"));
         match name {
             "code" => match self.code {
                 None => String::new(),
@@ -291,20 +186,10 @@ impl CudaOptions {
                 Err(_) => self.include_paths.iter().map(|path| shown(path)).collect::<Vec<_>>().join(" "),
             },
             "library" => path(&self.library),
-            "max_allocation" => number(self.max_allocation),
-            "max_binding" => number(self.max_binding),
-            "max_buffers" => number(self.max_buffers),
-            "max_grid" => three(self.max_grid),
-            "max_invocations" => number(self.max_invocations),
-            "max_parameters" => number(self.max_parameters),
-            "max_shared" => number(self.max_shared),
-            "max_workgroup" => three(self.max_workgroup),
-            "memory" => number(self.memory),
-            "pinned_memory" => number(self.pinned_memory),
             "priority" => self.priority.to_string(),
-            "row_pitch" => number(self.row_pitch),
             "staging" => self.staging.to_string(),
-            _ => self.vmm.to_string(),
+            "vmm" => self.vmm.to_string(),
+            _ => self.limits.text(name),
         }
     }
 }
@@ -317,13 +202,14 @@ fn shown(path: &Path) -> String {
 impl core::fmt::Display for CudaOptions {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let default = Self::default();
-        write_changed(f, &NAMES, |name| self.text(name), |name| default.text(name))
+        write_changed(f, &LimitOptions::among(&NAMES), |name| self.text(name), |name| default.text(name))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
     use trunnion_runtime_core::error::Error;
 
     #[test]
@@ -334,22 +220,12 @@ mod tests {
             ("compiler", "/opt/nvrtc"),
             ("include_paths", "/a:/b c"),
             ("library", "double"),
-            ("max_allocation", "1024"),
-            ("max_binding", "512"),
-            ("max_buffers", "5"),
-            ("max_grid", "7,8,9"),
-            ("max_invocations", "16"),
-            ("max_parameters", "32"),
             ("max_shared", "64"),
-            ("max_workgroup", "4,5,6"),
-            ("memory", "4096"),
-            ("pinned_memory", "8192"),
             ("priority", "-3"),
-            ("row_pitch", "256"),
             ("staging", "true"),
             ("vmm", "false"),
         ];
-        assert_eq!(values.map(|(name, _)| name), NAMES.map(|(name, _)| name));
+        assert!(NAMES.iter().all(|(known, _)| values.iter().any(|(name, _)| name == known)));
         let map: BTreeMap<_, _> = values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let options = CudaOptions::default().apply(&map).unwrap();
         let shown: Vec<_> = values.iter().map(|(name, value)| format!("{name} = {value}")).collect();
@@ -362,20 +238,10 @@ mod tests {
             .include_path("/a")
             .include_path("/b c")
             .library("double")
-            .max_allocation(1024)
-            .max_binding(512)
-            .max_buffers(5)
-            .max_grid([7, 8, 9])
-            .max_invocations(16)
-            .max_parameters(32)
-            .max_shared(64)
-            .max_workgroup([4, 5, 6])
-            .memory(4096)
-            .pinned_memory(8192)
             .priority(-3)
-            .row_pitch(256)
             .staging(true)
-            .vmm(false);
+            .vmm(false)
+            .limits(LimitOptions { max_shared: Some(64), ..LimitOptions::default() });
         assert_eq!(options, built);
         assert_eq!(CudaOptions::default().to_string(), "");
     }
@@ -386,18 +252,13 @@ mod tests {
             ("code", "sass"),
             ("compiler", ""),
             ("library", ""),
-            ("max_buffers", "-1"),
-            ("max_grid", "1,2"),
-            ("max_grid", "0"),
             ("max_shared", "4GiB"),
-            ("memory", "99999999999999999GiB"),
             ("priority", "high"),
-            ("row_pitch", "48"),
             ("staging", "1"),
             ("vmm", ""),
         ] {
             let error = CudaOptions::default().set(name, value).unwrap_err();
-            let (_, valid) = NAMES.iter().find(|(known, _)| *known == name).unwrap();
+            let (_, valid) = LimitOptions::among(&NAMES).into_iter().find(|(known, _)| *known == name).unwrap();
             let (backend, option, value, valid) = (crate::NAME, name.into(), value.into(), valid.to_string());
             assert_eq!(error, Error::BadOption { backend, option, value, valid });
         }
@@ -406,7 +267,7 @@ mod tests {
     #[test]
     fn an_unknown_option_lists_the_known_ones() {
         let error = CudaOptions::default().set("libary", "double").unwrap_err();
-        let known = NAMES.map(|(name, _)| name.to_string()).to_vec();
+        let known = LimitOptions::among(&NAMES).into_iter().map(|(name, _)| name.to_string()).collect();
         assert_eq!(error, Error::UnknownOption { backend: crate::NAME, option: "libary".into(), known });
     }
 }

@@ -83,7 +83,7 @@ struct Pinned {
 /// # Errors
 /// [`DriverRefusal`].
 pub(crate) fn pin(device: &Arc<Device>, size: usize) -> Result<Box<dyn PinnedMemory>, DriverRefusal> {
-    if let Some(limit) = device.options.pinned_memory {
+    if let Some(limit) = device.options.limits.pinned_memory {
         let free = limit.saturating_sub(device.pinned.bytes());
         if size as u64 > free {
             let message = format!("option `pinned_memory`: {size} bytes requested, {free} of {limit} are free");

@@ -131,47 +131,29 @@ fn elems(survey: &Survey) -> vec::Vec<ElemType> {
 }
 
 fn limits(survey: &Survey, options: &CudaOptions) -> Result<Limits> {
-    fn lowered<T: Ord>(said: T, option: Option<T>) -> T {
-        match option {
-            Some(most) => said.min(most),
-            None => said,
-        }
-    }
-    let by_axis = |said: [Attribute; 3], option: Option<[u32; 3]>| {
-        let most = option.unwrap_or([u32::MAX; 3]);
-        let [x, y, z] = said;
-        let number = |attribute, axis: usize| Ok(survey.number(attribute)?.min(most[axis]));
-        Result::Ok([number(x, 0)?, number(y, 1)?, number(z, 2)?])
-    };
+    let by_axis = |[x, y, z]: [Attribute; 3]| Result::Ok([survey.number(x)?, survey.number(y)?, survey.number(z)?]);
     let shared = survey.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?;
     let asked = survey.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
     let mut limits = Limits::default();
-    limits.memory = lowered(survey.memory.min(isize::MAX as u64), options.memory);
-    limits.max_allocation = lowered(limits.memory, options.max_allocation);
-    limits.max_binding = lowered(limits.max_allocation, options.max_binding);
-    limits.max_buffers = lowered(MAX_BUFFERS, options.max_buffers);
-    limits.max_parameters = lowered(MAX_PARAMETERS, options.max_parameters);
-    limits.max_grid = by_axis(
-        [
-            Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
-            Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-            Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
-        ],
-        options.max_grid,
-    )?;
-    limits.max_workgroup = by_axis(
-        [
-            Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
-            Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-            Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
-        ],
-        options.max_workgroup,
-    )?;
-    limits.max_invocations =
-        lowered(survey.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?, options.max_invocations);
-    limits.max_shared = lowered(shared.max(asked), options.max_shared);
+    limits.memory = survey.memory.min(isize::MAX as u64);
+    (limits.max_allocation, limits.max_binding) = (limits.memory, limits.memory);
+    limits.max_buffers = MAX_BUFFERS;
+    limits.max_parameters = MAX_PARAMETERS;
+    limits.max_grid = by_axis([
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+    ])?;
+    limits.max_workgroup = by_axis([
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+    ])?;
+    limits.max_invocations = survey.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+    limits.max_shared = shared.max(asked);
     limits.binding_alignment = u64::from(WIDEST);
     limits.copy_alignment = 1;
-    limits.row_pitch = options.row_pitch.unwrap_or(ROW_PITCH);
+    limits.row_pitch = ROW_PITCH;
+    options.limits.lower(&mut limits);
     Ok(limits)
 }

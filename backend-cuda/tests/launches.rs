@@ -6,6 +6,7 @@ mod rig;
 
 use rig::kernels::{bytes_of, compiling, cuda, each_compiling};
 use rig::{Rig, part};
+use trunnion_backend_core::LimitOptions;
 use trunnion_backend_core::driver::{Driver, DriverGrid};
 use trunnion_backend_cuda::CudaOptions;
 use trunnion_runtime_core::access::Access;
@@ -204,19 +205,28 @@ fn workgroups_and_shared_memory_over_the_limit_are_refused_before_the_driver_see
         let error = rig.compile(bounded(256)).map(|_| ()).unwrap_err();
         assert_eq!(error, too_many("add", Resource::Invocations, 256, 128));
     });
-    compiling(&CudaOptions::default().max_shared(300), |rig| {
-        let error = rig.compile(sums(512)).map(|_| ()).unwrap_err();
-        assert_eq!(error, too_many("sums", Resource::SharedMemory, 512, 300));
-    });
-    compiling(&CudaOptions::default().max_invocations(32), |rig| {
-        let error = rig.compile(add()).map(|_| ()).unwrap_err();
-        assert_eq!(error, too_many("add", Resource::Invocations, 64, 32));
-    });
+    compiling(
+        &CudaOptions::default().limits(LimitOptions { max_shared: Some(300), ..LimitOptions::default() }),
+        |rig| {
+            let error = rig.compile(sums(512)).map(|_| ()).unwrap_err();
+            assert_eq!(error, too_many("sums", Resource::SharedMemory, 512, 300));
+        },
+    );
+    compiling(
+        &CudaOptions::default().limits(LimitOptions { max_invocations: Some(32), ..LimitOptions::default() }),
+        |rig| {
+            let error = rig.compile(add()).map(|_| ()).unwrap_err();
+            assert_eq!(error, too_many("add", Resource::Invocations, 64, 32));
+        },
+    );
     // What is declared fits, and what the source has does not.
-    compiling(&CudaOptions::default().max_shared(200), |rig| {
-        let error = rig.compile(sums(100)).map(|_| ()).unwrap_err();
-        assert_eq!(error, too_many("sums", Resource::SharedMemory, 256, 200));
-    });
+    compiling(
+        &CudaOptions::default().limits(LimitOptions { max_shared: Some(200), ..LimitOptions::default() }),
+        |rig| {
+            let error = rig.compile(sums(100)).map(|_| ()).unwrap_err();
+            assert_eq!(error, too_many("sums", Resource::SharedMemory, 256, 200));
+        },
+    );
 }
 
 #[test]
@@ -281,26 +291,29 @@ fn counts_in_memory_run_as_many_workgroups_and_zeros_none() {
 
 #[test]
 fn counts_in_memory_over_the_limit_are_a_failure_of_their_launch_alone() {
-    compiling(&CudaOptions::default().max_grid([50, 40, 30]), |rig| {
-        let (add, lengths) = (rig.compile(add()).unwrap(), rig.compile(lengths()).unwrap());
-        let counts = rig.page_of(&[1, 41, 1, 5, 4, 3, 51, 1, 0, 1, 1, u32::MAX]);
-        let (out, other, sum) = (rig.page_of(&[99; 4]), rig.page_of(&[0; 4]), rig.page_of(&[0; 4]));
-        let mut stream = rig.driver.open_stream().unwrap();
-        for (seq, offset) in [(10, 0), (20, 12), (30, 24), (40, 36)] {
-            rig.launch(&mut stream, seq - 1, &add, [1, 1, 1], &[part(&sum, 0, 16)]).unwrap();
-            let grid = DriverGrid::Dynamic(part(&counts, offset, 12));
-            let buffers = [part(&out, 0, 16), part(&other, 0, 0), part(&other, 0, 0)];
-            rig.launch_with(&mut stream, seq, &lengths, grid, &buffers, &[]).unwrap();
-        }
-        rig.driver.submit(&mut stream, 40).unwrap();
-        let failed = rig.finish(&mut stream, 40).failed;
-        let too_large = |axis, requested, limit| Error::GridTooLarge { axis, requested, limit };
-        let largest = u64::from(u32::MAX);
-        assert_eq!(failed, [(10, too_large('y', 41, 40)), (40, too_large('z', largest, 30))]);
-        assert_eq!(rig.read_u32(part(&out, 8, 4)), [5 * 4 * 3]);
-        assert_eq!(rig.read_u32(part(&sum, 0, 16)), [4; 4]);
-        rig.driver.close_stream(stream);
-    });
+    compiling(
+        &CudaOptions::default().limits(LimitOptions { max_grid: Some([50, 40, 30]), ..LimitOptions::default() }),
+        |rig| {
+            let (add, lengths) = (rig.compile(add()).unwrap(), rig.compile(lengths()).unwrap());
+            let counts = rig.page_of(&[1, 41, 1, 5, 4, 3, 51, 1, 0, 1, 1, u32::MAX]);
+            let (out, other, sum) = (rig.page_of(&[99; 4]), rig.page_of(&[0; 4]), rig.page_of(&[0; 4]));
+            let mut stream = rig.driver.open_stream().unwrap();
+            for (seq, offset) in [(10, 0), (20, 12), (30, 24), (40, 36)] {
+                rig.launch(&mut stream, seq - 1, &add, [1, 1, 1], &[part(&sum, 0, 16)]).unwrap();
+                let grid = DriverGrid::Dynamic(part(&counts, offset, 12));
+                let buffers = [part(&out, 0, 16), part(&other, 0, 0), part(&other, 0, 0)];
+                rig.launch_with(&mut stream, seq, &lengths, grid, &buffers, &[]).unwrap();
+            }
+            rig.driver.submit(&mut stream, 40).unwrap();
+            let failed = rig.finish(&mut stream, 40).failed;
+            let too_large = |axis, requested, limit| Error::GridTooLarge { axis, requested, limit };
+            let largest = u64::from(u32::MAX);
+            assert_eq!(failed, [(10, too_large('y', 41, 40)), (40, too_large('z', largest, 30))]);
+            assert_eq!(rig.read_u32(part(&out, 8, 4)), [5 * 4 * 3]);
+            assert_eq!(rig.read_u32(part(&sum, 0, 16)), [4; 4]);
+            rig.driver.close_stream(stream);
+        },
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod rig;
 
 use rig::{Gate, all, each, each_with};
+use trunnion_backend_core::LimitOptions;
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_cuda::CudaOptions;
 
@@ -57,17 +58,20 @@ fn what_a_device_has_not_is_refused_with_the_numbers_and_nothing_is_left() {
 
 #[test]
 fn the_report_counts_what_is_taken_and_what_can_be_had() {
-    each_with(&CudaOptions::default().memory(64 * MIB), |rig| {
-        assert_eq!(rig.driver.properties().limits.memory, 64 * MIB);
-        let page = rig.driver.allocate(16 * MIB).unwrap();
-        let memory = rig.driver.memory();
-        assert_eq!((memory.total, memory.free), (Some(64 * MIB), Some(48 * MIB)));
-        assert!(rig.driver.allocate(49 * MIB).unwrap_err().out_of_memory);
-        // Somebody else takes what the device has.
-        rig.device.set_memory(20 * MIB).unwrap();
-        assert_eq!(rig.driver.free_memory(), Some(4 * MIB));
-        rig.driver.release(page);
-    });
+    each_with(
+        &CudaOptions::default().limits(LimitOptions { memory: Some(64 * MIB), ..LimitOptions::default() }),
+        |rig| {
+            assert_eq!(rig.driver.properties().limits.memory, 64 * MIB);
+            let page = rig.driver.allocate(16 * MIB).unwrap();
+            let memory = rig.driver.memory();
+            assert_eq!((memory.total, memory.free), (Some(64 * MIB), Some(48 * MIB)));
+            assert!(rig.driver.allocate(49 * MIB).unwrap_err().out_of_memory);
+            // Somebody else takes what the device has.
+            rig.device.set_memory(20 * MIB).unwrap();
+            assert_eq!(rig.driver.free_memory(), Some(4 * MIB));
+            rig.driver.release(page);
+        },
+    );
 }
 
 #[test]
@@ -120,13 +124,16 @@ fn what_is_kept_is_given_back_when_memory_runs_short() {
 
 #[test]
 fn page_locked_memory_is_bounded_by_its_option() {
-    each_with(&CudaOptions::default().pinned_memory(4096), |rig| {
-        let first = rig.driver.pin(3000).unwrap();
-        let refused = rig.driver.pin(2000).map(|_| ()).unwrap_err();
-        assert!(refused.out_of_memory && refused.message.contains("1096 of 4096"), "{refused:?}");
-        drop(first);
-        assert_eq!(rig.driver.pin(2000).unwrap().as_slice(), [0; 2000]);
-    });
+    each_with(
+        &CudaOptions::default().limits(LimitOptions { pinned_memory: Some(4096), ..LimitOptions::default() }),
+        |rig| {
+            let first = rig.driver.pin(3000).unwrap();
+            let refused = rig.driver.pin(2000).map(|_| ()).unwrap_err();
+            assert!(refused.out_of_memory && refused.message.contains("1096 of 4096"), "{refused:?}");
+            drop(first);
+            assert_eq!(rig.driver.pin(2000).unwrap().as_slice(), [0; 2000]);
+        },
+    );
 }
 
 #[test]

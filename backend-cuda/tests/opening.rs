@@ -10,6 +10,7 @@ use rig::{claim, double};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use trunnion_backend_core::LimitOptions;
 use trunnion_backend_core::driver::Driver;
 use trunnion_backend_cuda::{CudaBackend, CudaOptions, NAME};
 use trunnion_cuda_double::Double;
@@ -156,13 +157,22 @@ fn a_device_is_opened_and_is_what_was_listed() {
 #[test]
 fn options_of_the_settings_come_on_top_of_the_backends_own() {
     let device = claim();
-    let backend = CudaBackend::new(on_double().max_buffers(5).memory(1 << 22));
+    let backend = CudaBackend::new(on_double().limits(LimitOptions {
+        max_buffers: Some(5),
+        memory: Some(1 << 22),
+        ..LimitOptions::default()
+    }));
     let settings = settings(&[("memory", "1MiB"), ("vmm", "false"), ("max_grid", "7,8,9"), ("row_pitch", "512")]);
     let limits = opened(&backend, device.ordinal() as u32, &settings).unwrap().limits;
     assert_eq!((limits.max_buffers, limits.memory, limits.max_allocation), (5, 1 << 20, 1 << 20));
     assert_eq!((limits.max_grid, limits.row_pitch), ([7, 8, 9], 512));
     // A limit is never raised.
-    let raised = CudaOptions::default().max_shared(u32::MAX).max_invocations(5000).memory(1 << 40);
+    let raised = CudaOptions::default().limits(LimitOptions {
+        max_shared: Some(u32::MAX),
+        max_invocations: Some(5000),
+        memory: Some(1 << 40),
+        ..LimitOptions::default()
+    });
     let limits = opened(&CudaBackend::new(raised), device.ordinal() as u32, &OpenSettings::default()).unwrap().limits;
     assert_eq!((limits.max_invocations, limits.max_shared, limits.memory), (1024, 227 << 10, 1 << 30));
     device.release().unwrap();
@@ -200,7 +210,8 @@ fn two_servers_of_one_device_and_a_dry_one_live_beside_each_other() {
 #[test]
 fn all_of_a_devices_memory_can_be_had_as_pages() {
     let device = claim();
-    let mut driver = rig::open(&device, &on_double().memory(1 << 20));
+    let mut driver =
+        rig::open(&device, &on_double().limits(LimitOptions { memory: Some(1 << 20), ..LimitOptions::default() }));
     assert_eq!(driver.free_memory(), Some(1 << 20));
     let page = driver.allocate(1 << 20).unwrap();
     let refusal = driver.allocate(driver.page_alignment()).unwrap_err();

@@ -12,7 +12,7 @@ use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::elem::ElemType;
 use trunnion_runtime_core::error::{Error, Result, SourceForm};
 use trunnion_runtime_core::id::{BackendName, DeviceId};
-use trunnion_runtime_core::kernel::DeclaredInterface;
+use trunnion_runtime_core::kernel::{DeclaredInterface, MAX_PARAMETERS};
 use trunnion_runtime_core::properties::{
     BoundsAbility, DeviceInfo, DeviceKind, DeviceProperties, Features, Limits, TargetProperties, TimingMethod,
 };
@@ -100,17 +100,18 @@ pub(crate) fn properties(index: u32, options: &HostOptions) -> DeviceProperties 
     let memory = memory(options);
     let mut limits = Limits::default();
     limits.memory = memory;
-    limits.max_allocation = options.max_allocation.unwrap_or(memory).min(memory);
-    limits.max_binding = options.max_binding.unwrap_or(limits.max_allocation);
-    limits.max_buffers = options.max_buffers;
-    limits.max_parameters = options.max_parameters;
-    limits.max_grid = options.max_grid;
-    limits.max_workgroup = options.max_workgroup;
-    limits.max_invocations = options.max_invocations;
-    limits.max_shared = options.max_shared;
+    (limits.max_allocation, limits.max_binding) = (memory, memory);
+    limits.max_buffers = 32;
+    limits.max_parameters = MAX_PARAMETERS as u32;
+    // As on CUDA, so that a grid that fits there fits here.
+    limits.max_grid = [i32::MAX as u32, 65_535, 65_535];
+    limits.max_workgroup = [1024, 1024, 64];
+    limits.max_invocations = 1024;
+    limits.max_shared = if cfg!(feature = "std") { 64 << 10 } else { 16 << 10 };
     limits.binding_alignment = BINDING_ALIGNMENT;
     limits.copy_alignment = 1;
-    limits.row_pitch = options.row_pitch;
+    limits.row_pitch = 64;
+    options.limits.lower(&mut limits);
 
     let cores = u32::try_from(pool::cores()).unwrap_or(u32::MAX);
     let target = TargetProperties::new(architecture(), load_width(), cores);
@@ -120,7 +121,7 @@ pub(crate) fn properties(index: u32, options: &HostOptions) -> DeviceProperties 
 /// Bytes of device memory.
 pub(crate) fn memory(options: &HostOptions) -> u64 {
     // No allocation can be larger than what a pointer difference holds.
-    options.memory.unwrap_or_else(|| total_memory().map_or(MEMORY, |total| total / 2)).min(isize::MAX as u64)
+    options.limits.memory.unwrap_or_else(|| total_memory().map_or(MEMORY, |total| total / 2)).min(isize::MAX as u64)
 }
 
 const fn architecture() -> &'static str {

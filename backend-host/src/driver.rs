@@ -70,7 +70,7 @@ impl HostDriver {
             options: options.clone(),
             engine: Arc::new(Engine { finish: Finish::new(options)?, mover, threads }),
             account: Arc::new(Account::new(device::memory(options))),
-            pinned: options.pinned_memory.map(|limit| Arc::new(Account::new(limit))),
+            pinned: options.limits.pinned_memory.map(|limit| Arc::new(Account::new(limit))),
             allocations: 0,
             pins: 0,
             submissions: 0,

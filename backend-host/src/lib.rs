@@ -36,6 +36,7 @@ pub use kernel::HostCode;
 pub use options::HostOptions;
 pub use storage::{HostPage, HostResource};
 pub use stream::HostStream;
+pub use trunnion_backend_core::LimitOptions;
 
 use trunnion_runtime_core::id::BackendName;
 

@@ -4,9 +4,10 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::time::Duration;
+use trunnion_backend_core::LimitOptions;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::options::{self, write_changed};
-use trunnion_runtime_core::text::{at_least_one, axes, size, time};
+use trunnion_runtime_core::text::{at_least_one, time};
 
 /// How host devices behave. The default is a well-behaved device that uses the whole machine; the other settings make it hard to use,
 /// so that a test on this device meets what a program meets on others.
@@ -14,8 +15,8 @@ use trunnion_runtime_core::text::{at_least_one, axes, size, time};
 /// ```
 /// use core::time::Duration;
 /// use trunnion_backend_host::HostOptions;
-/// let hard = HostOptions::default().separate_memory(true).row_pitch(256).delay(Duration::from_millis(1)).reorder(7);
-/// assert_eq!(hard.to_string(), "delay = 1ms, reorder = 7, row_pitch = 256, separate_memory = true");
+/// let hard = HostOptions::default().separate_memory(true).delay(Duration::from_millis(1)).reorder(7);
+/// assert_eq!(hard.to_string(), "delay = 1ms, reorder = 7, separate_memory = true");
 /// ```
 ///
 /// In text ([`set`](Self::set), [`apply`](Self::apply)) a size may end in `KiB`, `MiB` or `GiB`, a time ends in `us`, `ms` or `s`, counts by
@@ -24,7 +25,6 @@ use trunnion_runtime_core::text::{at_least_one, axes, size, time};
 pub struct HostOptions {
     pub(crate) devices: u32,
     pub(crate) threads: usize,
-    pub(crate) row_pitch: u64,
     pub(crate) separate_memory: bool,
     pub(crate) delay: Duration,
     pub(crate) reorder: Option<u64>,
@@ -32,17 +32,8 @@ pub struct HostOptions {
     pub(crate) memory_types: u32,
     pub(crate) lose_after: Option<u64>,
     pub(crate) refuse_allocation: Option<u64>,
-    pub(crate) memory: Option<u64>,
-    pub(crate) pinned_memory: Option<u64>,
     pub(crate) refuse_pin: Option<u64>,
-    pub(crate) max_allocation: Option<u64>,
-    pub(crate) max_binding: Option<u64>,
-    pub(crate) max_buffers: u32,
-    pub(crate) max_parameters: u32,
-    pub(crate) max_grid: [u32; 3],
-    pub(crate) max_workgroup: [u32; 3],
-    pub(crate) max_invocations: u32,
-    pub(crate) max_shared: u32,
+    pub(crate) limits: LimitOptions,
 }
 
 impl Default for HostOptions {
@@ -50,7 +41,6 @@ impl Default for HostOptions {
         Self {
             devices: 1,
             threads: 0,
-            row_pitch: 64,
             separate_memory: false,
             delay: Duration::ZERO,
             reorder: None,
@@ -58,43 +48,22 @@ impl Default for HostOptions {
             memory_types: 1,
             lose_after: None,
             refuse_allocation: None,
-            memory: None,
-            pinned_memory: None,
             refuse_pin: None,
-            max_allocation: None,
-            max_binding: None,
-            max_buffers: 32,
-            max_parameters: 256,
-            // As on CUDA, so that a grid that fits there fits here.
-            max_grid: [i32::MAX as u32, 65_535, 65_535],
-            max_workgroup: [1024, 1024, 64],
-            max_invocations: 1024,
-            max_shared: if cfg!(feature = "std") { 64 << 10 } else { 16 << 10 },
+            limits: LimitOptions::default(),
         }
     }
 }
 
-/// The options' names, and what their values look like.
-const NAMES: [(&str, &str); 21] = [
+/// The names of the options beside the limits, and what their values look like.
+const NAMES: [(&str, &str); 10] = [
     ("delay", "a time such as `5ms`"),
     ("devices", "a count of at least 1"),
     ("fail_compile", "a kernel's name"),
     ("lose_after", "a count"),
-    ("max_allocation", "a size such as `64MiB`"),
-    ("max_binding", "a size such as `64MiB`"),
-    ("max_buffers", "a count up to 64"),
-    ("max_grid", "counts of at least 1, `x,y,z` or one for all"),
-    ("max_invocations", "a count of at least 1"),
-    ("max_parameters", "a count of bytes up to 256"),
-    ("max_shared", "a size below 4GiB"),
-    ("max_workgroup", "counts of at least 1, `x,y,z` or one for all"),
-    ("memory", "a size such as `64MiB`"),
     ("memory_types", "a count from 1 to 16"),
-    ("pinned_memory", "a size such as `64MiB`"),
     ("refuse_allocation", "a count of at least 1"),
     ("refuse_pin", "a count of at least 1"),
     ("reorder", "a number"),
-    ("row_pitch", "a size that is a power of two"),
     ("separate_memory", "`true` or `false`"),
     ("threads", "a count, 0 for all cores"),
 ];
@@ -110,12 +79,6 @@ impl HostOptions {
     /// workgroups of a launch run one after another, in order. Streams run concurrently whatever this says. Default 0.
     pub fn threads(mut self, count: usize) -> Self {
         self.threads = count;
-        self
-    }
-
-    /// What rows of an optimized layout are padded to, in bytes: rounded up to a power of two. Default 64.
-    pub fn row_pitch(mut self, bytes: u64) -> Self {
-        self.row_pitch = bytes.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
         self
     }
 
@@ -168,70 +131,17 @@ impl HostOptions {
         self
     }
 
-    /// Bytes of device memory. Default half of what the machine has, where it says, else 256 MiB.
-    pub fn memory(mut self, bytes: u64) -> Self {
-        self.memory = Some(bytes);
-        self
-    }
-
-    /// Bytes of host memory the driver page-locks at most for staging. It's no different from other memory, but the device counts it and
-    /// refuses more. Default: it has no such memory.
-    pub fn pinned_memory(mut self, bytes: u64) -> Self {
-        self.pinned_memory = Some(bytes);
-        self
-    }
-
     /// The driver refuses this request for page-locked memory, counted from 1, and no other. Default none.
     pub fn refuse_pin(mut self, request: u64) -> Self {
         self.refuse_pin = Some(request.max(1));
         self
     }
 
-    /// The largest allocation, in bytes. Default [`memory`](Self::memory).
-    pub fn max_allocation(mut self, bytes: u64) -> Self {
-        self.max_allocation = Some(bytes);
-        self
-    }
-
-    /// The largest range a kernel can be bound to, in bytes. Default [`max_allocation`](Self::max_allocation).
-    pub fn max_binding(mut self, bytes: u64) -> Self {
-        self.max_binding = Some(bytes);
-        self
-    }
-
-    /// The most buffers of a kernel, up to 64. Default 32.
-    pub fn max_buffers(mut self, count: u32) -> Self {
-        self.max_buffers = count.min(64);
-        self
-    }
-
-    /// The most bytes of parameters, up to 256. Default 256.
-    pub fn max_parameters(mut self, bytes: u32) -> Self {
-        self.max_parameters = bytes.min(256);
-        self
-    }
-
-    /// The most workgroups by axis, each at least 1. Default 2,147,483,647, then 65,535.
-    pub fn max_grid(mut self, counts: [u32; 3]) -> Self {
-        self.max_grid = counts.map(|count| count.max(1));
-        self
-    }
-
-    /// The most invocations of a workgroup by axis, each at least 1. Default 1,024, 1,024 and 64.
-    pub fn max_workgroup(mut self, counts: [u32; 3]) -> Self {
-        self.max_workgroup = counts.map(|count| count.max(1));
-        self
-    }
-
-    /// The most invocations of a workgroup together, at least 1. Default 1,024.
-    pub fn max_invocations(mut self, count: u32) -> Self {
-        self.max_invocations = count.max(1);
-        self
-    }
-
-    /// The most bytes of workgroup-shared memory. Default 64 KiB; 16 KiB without `std`.
-    pub fn max_shared(mut self, bytes: u32) -> Self {
-        self.max_shared = bytes;
+    /// Less of the device than it offers: its limits, lowered. Page-locked memory there is only where this says how much, and it is no
+    /// different from other memory, but the device counts it and refuses more. Device memory, which is half of what the machine has where
+    /// it says, else 256 MiB, may also be set to more.
+    pub fn limits(mut self, limits: LimitOptions) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -241,7 +151,7 @@ impl HostOptions {
     /// [`Error::UnknownOption`](trunnion_runtime_core::error::Error::UnknownOption) and
     /// [`Error::BadOption`](trunnion_runtime_core::error::Error::BadOption) name it and list what is valid.
     pub fn set(self, name: &str, value: &str) -> Result<Self> {
-        options::set(self, crate::NAME, &NAMES, (name, value), Self::assign)
+        options::set(self, crate::NAME, &LimitOptions::among(&NAMES), (name, value), Self::assign)
     }
 
     /// Sets options from text, as they stand in a configuration.
@@ -258,53 +168,31 @@ impl HostOptions {
             "devices" => self.devices = at_least_one(value)?,
             "fail_compile" => self.fail_compile = (!value.is_empty()).then(|| Some(value.to_string()))?,
             "lose_after" => self.lose_after = Some(value.parse().ok()?),
-            "max_allocation" => self.max_allocation = Some(size(value)?),
-            "max_binding" => self.max_binding = Some(size(value)?),
-            "max_buffers" => self.max_buffers = value.parse().ok().filter(|count| *count <= 64)?,
-            "max_grid" => self.max_grid = axes(value)?,
-            "max_invocations" => self.max_invocations = at_least_one(value)?,
-            "max_parameters" => self.max_parameters = value.parse().ok().filter(|bytes| *bytes <= 256)?,
-            "max_shared" => self.max_shared = u32::try_from(size(value)?).ok()?,
-            "max_workgroup" => self.max_workgroup = axes(value)?,
-            "memory" => self.memory = Some(size(value)?),
             "memory_types" => self.memory_types = value.parse().ok().filter(|count| (1..=16).contains(count))?,
-            "pinned_memory" => self.pinned_memory = Some(size(value)?),
             "refuse_allocation" => self.refuse_allocation = Some(value.parse().ok().filter(|which| *which > 0)?),
             "refuse_pin" => self.refuse_pin = Some(value.parse().ok().filter(|which| *which > 0)?),
             "reorder" => self.reorder = Some(value.parse().ok()?),
-            "row_pitch" => self.row_pitch = size(value).filter(|bytes| bytes.is_power_of_two())?,
             "separate_memory" => self.separate_memory = value.parse().ok()?,
             "threads" => self.threads = value.parse().ok()?,
-            _ => return None,
+            _ => self.limits.assign(name, value)?,
         }
         Some(())
     }
 
     fn text(&self, name: &str) -> String {
         let optional = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
-        let three = |[x, y, z]: [u32; 3]| format!("{x},{y},{z}");
         match name {
             "delay" => written(self.delay),
             "devices" => self.devices.to_string(),
             "fail_compile" => self.fail_compile.clone().unwrap_or_default(),
             "lose_after" => optional(self.lose_after),
-            "max_allocation" => optional(self.max_allocation),
-            "max_binding" => optional(self.max_binding),
-            "max_buffers" => self.max_buffers.to_string(),
-            "max_grid" => three(self.max_grid),
-            "max_invocations" => self.max_invocations.to_string(),
-            "max_parameters" => self.max_parameters.to_string(),
-            "max_shared" => self.max_shared.to_string(),
-            "max_workgroup" => three(self.max_workgroup),
-            "memory" => optional(self.memory),
             "memory_types" => self.memory_types.to_string(),
-            "pinned_memory" => optional(self.pinned_memory),
             "refuse_allocation" => optional(self.refuse_allocation),
             "refuse_pin" => optional(self.refuse_pin),
             "reorder" => optional(self.reorder),
-            "row_pitch" => self.row_pitch.to_string(),
             "separate_memory" => self.separate_memory.to_string(),
-            _ => self.threads.to_string(),
+            "threads" => self.threads.to_string(),
+            _ => self.limits.text(name),
         }
     }
 }
@@ -313,7 +201,7 @@ impl HostOptions {
 impl core::fmt::Display for HostOptions {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let default = Self::default();
-        write_changed(f, &NAMES, |name| self.text(name), |name| default.text(name))
+        write_changed(f, &LimitOptions::among(&NAMES), |name| self.text(name), |name| default.text(name))
     }
 }
 
@@ -340,21 +228,11 @@ mod tests {
             ("devices", "3"),
             ("fail_compile", "broken"),
             ("lose_after", "4"),
-            ("max_allocation", "1024"),
-            ("max_binding", "512"),
-            ("max_buffers", "5"),
-            ("max_grid", "7,8,9"),
-            ("max_invocations", "16"),
-            ("max_parameters", "32"),
             ("max_shared", "64"),
-            ("max_workgroup", "4,5,6"),
-            ("memory", "4096"),
             ("memory_types", "2"),
-            ("pinned_memory", "8192"),
             ("refuse_allocation", "2"),
             ("refuse_pin", "6"),
             ("reorder", "11"),
-            ("row_pitch", "256"),
             ("separate_memory", "true"),
             ("threads", "1"),
         ];
@@ -367,23 +245,13 @@ mod tests {
             .devices(3)
             .fail_compile("broken")
             .lose_after(4)
-            .max_allocation(1024)
-            .max_binding(512)
-            .max_buffers(5)
-            .max_grid([7, 8, 9])
-            .max_invocations(16)
-            .max_parameters(32)
-            .max_shared(64)
-            .max_workgroup([4, 5, 6])
-            .memory(4096)
             .memory_types(2)
-            .pinned_memory(8192)
             .refuse_allocation(2)
             .refuse_pin(6)
             .reorder(11)
-            .row_pitch(256)
             .separate_memory(true)
-            .threads(1);
+            .threads(1)
+            .limits(LimitOptions { max_shared: Some(64), ..LimitOptions::default() });
         assert_eq!(options, built);
         assert_eq!(HostOptions::default().to_string(), "");
     }
@@ -391,10 +259,10 @@ mod tests {
     #[test]
     fn sizes_times_and_axes_are_read_with_their_units() {
         let options = HostOptions::default();
-        assert_eq!(options.clone().set("memory", "3 MiB").unwrap().memory, Some(3 << 20));
+        assert_eq!(options.clone().set("memory", "3 MiB").unwrap().limits.memory, Some(3 << 20));
         assert_eq!(options.clone().set("delay", "250us").unwrap().delay, Duration::from_micros(250));
         assert_eq!(options.clone().set("delay", "2s").unwrap().delay, Duration::from_secs(2));
-        assert_eq!(options.set("max_grid", "9").unwrap().max_grid, [9; 3]);
+        assert_eq!(options.set("max_grid", "9").unwrap().limits.max_grid, Some([9; 3]));
     }
 
     #[test]
@@ -412,22 +280,15 @@ mod tests {
             ("delay", "fast"),
             ("devices", "0"),
             ("fail_compile", ""),
-            ("max_buffers", "65"),
-            ("max_grid", "1,2"),
-            ("max_grid", "1,2,3,4"),
-            ("max_grid", "0"),
             ("max_shared", "4GiB"),
-            ("memory", "99999999999999999GiB"),
             ("memory_types", "17"),
-            ("pinned_memory", "-1"),
             ("refuse_allocation", "0"),
             ("refuse_pin", "0"),
-            ("row_pitch", "0"),
             ("separate_memory", "yes"),
             ("threads", "-1"),
         ] {
             let error = HostOptions::default().set(name, value).unwrap_err();
-            let (_, valid) = NAMES.iter().find(|(known, _)| *known == name).unwrap();
+            let (_, valid) = LimitOptions::among(&NAMES).into_iter().find(|(known, _)| *known == name).unwrap();
             let (backend, option, value, valid) = (crate::NAME, name.into(), value.into(), valid.to_string());
             assert_eq!(error, Error::BadOption { backend, option, value, valid });
         }
@@ -436,7 +297,7 @@ mod tests {
     #[test]
     fn an_unknown_option_lists_the_known_ones() {
         let error = HostOptions::default().set("treads", "1").unwrap_err();
-        let known = NAMES.map(|(name, _)| name.to_string()).to_vec();
+        let known = LimitOptions::among(&NAMES).into_iter().map(|(name, _)| name.to_string()).collect();
         assert_eq!(error, Error::UnknownOption { backend: crate::NAME, option: "treads".into(), known });
     }
 }

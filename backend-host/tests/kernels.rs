@@ -7,6 +7,7 @@ mod rig;
 use rig::{Functions, all, fault_of, host, part};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use trunnion_backend_core::LimitOptions;
 use trunnion_backend_core::driver::{Driver, DriverGrid};
 use trunnion_backend_host::HostOptions;
 use trunnion_runtime_core::access::Access;
@@ -311,7 +312,8 @@ fn a_panic_in_a_kernel_is_a_failure_of_its_launch_and_of_nothing_else() {
 
 #[test]
 fn a_dynamic_grid_is_read_when_the_launch_runs() {
-    let mut rig = host(HostOptions::default().max_grid([10, 8, 6]));
+    let mut rig =
+        host(HostOptions::default().limits(LimitOptions { max_grid: Some([10, 8, 6]), ..LimitOptions::default() }));
     let (counts, bins) = (rig.page_of(&[0; 16]), rig.page_of(&[0; 16]));
     let kernel = rig.kernel("count", Interface::new().atomic(), |group| {
         group.atomic(0)?[0].fetch_add(1, Ordering::Relaxed);

@@ -7,6 +7,7 @@ mod rig;
 use rig::{Functions, PATIENCE, all, host, part};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use trunnion_backend_core::LimitOptions;
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_host::{HostBackend, HostDriver, HostOptions, NAME};
 use trunnion_runtime_core::access::Access;
@@ -35,7 +36,11 @@ fn a_backend_has_as_many_devices_as_it_is_told() {
 
 #[test]
 fn options_of_the_settings_come_on_top_and_are_checked() {
-    let backend = HostBackend::new(HostOptions::default().row_pitch(128).max_buffers(3));
+    let backend = HostBackend::new(HostOptions::default().limits(LimitOptions {
+        row_pitch: Some(128),
+        max_buffers: Some(3),
+        ..LimitOptions::default()
+    }));
     let settings = |name: &str, value: &str| OpenSettings {
         options: BTreeMap::from([(name.into(), value.into())]),
         ..OpenSettings::default()
@@ -51,16 +56,19 @@ fn options_of_the_settings_come_on_top_and_are_checked() {
 #[test]
 fn limits_and_features_are_as_told() {
     let options = HostOptions::default()
-        .memory(1 << 20)
-        .max_allocation(1 << 19)
-        .max_binding(1 << 18)
-        .max_buffers(4)
-        .max_parameters(8)
-        .max_grid([3, 4, 5])
-        .max_workgroup([6, 7, 8])
-        .max_invocations(9)
-        .max_shared(10)
-        .row_pitch(11)
+        .limits(LimitOptions {
+            memory: Some(1 << 20),
+            row_pitch: Some(11),
+            max_allocation: Some(1 << 19),
+            max_binding: Some(1 << 18),
+            max_buffers: Some(4),
+            max_parameters: Some(8),
+            max_grid: Some([3, 4, 5]),
+            max_workgroup: Some([6, 7, 8]),
+            max_invocations: Some(9),
+            max_shared: Some(10),
+            ..LimitOptions::default()
+        })
         .separate_memory(true);
     let driver = HostDriver::new(0, &options).unwrap();
     let limits = &driver.properties().limits;
@@ -87,7 +95,11 @@ fn limits_and_features_are_as_told() {
 
 #[test]
 fn memory_runs_out_where_the_options_say_and_comes_back() {
-    let mut rig = host(HostOptions::default().memory(1024).max_allocation(512));
+    let mut rig = host(HostOptions::default().limits(LimitOptions {
+        memory: Some(1024),
+        max_allocation: Some(512),
+        ..LimitOptions::default()
+    }));
     let refusal = rig.driver.allocate(576).unwrap_err();
     assert!(
         !refusal.out_of_memory && refusal.message.contains("576") && refusal.message.contains("512"),

@@ -47,6 +47,7 @@ pub use options::VulkanOptions;
 pub use resource::VulkanResource;
 pub use storage::VulkanPage;
 pub use stream::VulkanStream;
+pub use trunnion_backend_core::LimitOptions;
 pub use validation::validation_messages;
 
 use trunnion_runtime_core::id::BackendName;

@@ -116,7 +116,7 @@ struct Pinned {
 /// # Errors
 /// [`DriverRefusal`].
 pub(crate) fn pin(device: &Arc<Device>, size: usize) -> Result<Box<dyn PinnedMemory>, DriverRefusal> {
-    if let Some(limit) = device.options.pinned_memory {
+    if let Some(limit) = device.options.limits.pinned_memory {
         let free = limit.saturating_sub(device.pinned.bytes());
         if size as u64 > free {
             let message = format!("option `pinned_memory`: {size} bytes requested, {free} of {limit} are free");
@@ -183,6 +183,7 @@ mod tests {
     use crate::rig;
     use alloc::vec;
     use core::ops::Range;
+    use trunnion_backend_core::LimitOptions;
 
     #[test]
     fn blocks_are_mapped_whichever_way_they_go() {
@@ -241,13 +242,19 @@ mod tests {
 
     #[test]
     fn page_locked_memory_over_the_limit_is_refused_until_some_is_dropped() {
-        rig::each(&VulkanOptions::default().pinned_memory(100), |device| {
-            let held = pin(device, 60).unwrap();
-            let refusal = pin(device, 41).map(|_| ()).unwrap_err();
-            assert!(refusal.out_of_memory && refusal.message.contains("41 bytes requested, 40 of 100"), "{refusal:?}");
-            drop((pin(device, 40).unwrap(), held));
-            pin(device, 100).unwrap();
-        });
+        rig::each(
+            &VulkanOptions::default().limits(LimitOptions { pinned_memory: Some(100), ..LimitOptions::default() }),
+            |device| {
+                let held = pin(device, 60).unwrap();
+                let refusal = pin(device, 41).map(|_| ()).unwrap_err();
+                assert!(
+                    refusal.out_of_memory && refusal.message.contains("41 bytes requested, 40 of 100"),
+                    "{refusal:?}"
+                );
+                drop((pin(device, 40).unwrap(), held));
+                pin(device, 100).unwrap();
+            },
+        );
     }
 
     #[test]

@@ -84,6 +84,7 @@ mod tests {
     use crate::rig;
     use alloc::format;
     use alloc::vec::Vec;
+    use trunnion_backend_core::LimitOptions;
     use trunnion_vulkan_shim::Plan;
     use vk::MemoryPropertyFlags as MemoryFlags;
 
@@ -139,19 +140,22 @@ mod tests {
 
     #[test]
     fn pages_are_refused_beyond_the_devices_memory_and_given_again_when_others_are_released() {
-        rig::each(&VulkanOptions::default().memory(1 << 20), |device| {
-            assert_eq!(device.properties.limits.memory, 1 << 20);
-            let held = VulkanPage::allocate(device, 600 << 10).unwrap();
-            assert_eq!(device.memory_report().free, Some((1 << 20) - (600 << 10)));
-            let refusal = VulkanPage::allocate(device, 500 << 10).unwrap_err();
-            assert!(
-                refusal.out_of_memory && refusal.message.contains("512000 bytes requested, 434176 of 1048576"),
-                "{refusal:?}"
-            );
-            drop(held);
-            VulkanPage::allocate(device, 1 << 20).unwrap();
-            assert_eq!(device.memory_report().free, Some(1 << 20));
-        });
+        rig::each(
+            &VulkanOptions::default().limits(LimitOptions { memory: Some(1 << 20), ..LimitOptions::default() }),
+            |device| {
+                assert_eq!(device.properties.limits.memory, 1 << 20);
+                let held = VulkanPage::allocate(device, 600 << 10).unwrap();
+                assert_eq!(device.memory_report().free, Some((1 << 20) - (600 << 10)));
+                let refusal = VulkanPage::allocate(device, 500 << 10).unwrap_err();
+                assert!(
+                    refusal.out_of_memory && refusal.message.contains("512000 bytes requested, 434176 of 1048576"),
+                    "{refusal:?}"
+                );
+                drop(held);
+                VulkanPage::allocate(device, 1 << 20).unwrap();
+                assert_eq!(device.memory_report().free, Some(1 << 20));
+            },
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 extern crate alloc;
 
 use alloc::collections::BTreeMap;
+use trunnion_backend_core::LimitOptions;
 use trunnion_backend_core::driver::Driver;
 use trunnion_backend_vulkan::{NAME, VulkanBackend, VulkanOptions, validation_messages};
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
@@ -47,7 +48,11 @@ fn each_device_is_opened_and_is_what_was_listed() {
 
 #[test]
 fn options_of_the_settings_come_on_top_of_the_backends_own() {
-    let backend = VulkanBackend::new(VulkanOptions::default().max_buffers(5).memory(1 << 22));
+    let backend = VulkanBackend::new(VulkanOptions::default().limits(LimitOptions {
+        max_buffers: Some(5),
+        memory: Some(1 << 22),
+        ..LimitOptions::default()
+    }));
     for info in devices(&backend) {
         assert!(info.to_string().contains("max_buffers = 5, memory = 4194304"), "{info}");
         let settings = settings(&[("memory", "1MiB"), ("staging", "true"), ("validation", "true")]);
@@ -98,7 +103,12 @@ fn two_servers_of_one_device_and_a_dry_one_live_beside_each_other() {
 fn all_of_a_devices_memory_can_be_had_as_pages() {
     let backend = VulkanBackend::default();
     for info in devices(&backend) {
-        let mut driver = backend.driver(info.device.index, &VulkanOptions::default().memory(1 << 20)).unwrap();
+        let mut driver = backend
+            .driver(
+                info.device.index,
+                &VulkanOptions::default().limits(LimitOptions { memory: Some(1 << 20), ..LimitOptions::default() }),
+            )
+            .unwrap();
         assert_eq!(driver.free_memory(), Some(1 << 20));
         let page = driver.allocate(1 << 20).unwrap();
         let refusal = driver.allocate(driver.page_alignment()).unwrap_err();

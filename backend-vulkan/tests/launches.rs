@@ -5,6 +5,7 @@
 mod rig;
 
 use rig::{Rig, all, bytes_of, each, each_with, part};
+use trunnion_backend_core::LimitOptions;
 use trunnion_backend_core::driver::{CompileJob, Driver, DriverGrid, StoredCode};
 use trunnion_backend_vulkan::VulkanOptions;
 use trunnion_runtime_core::access::Access;
@@ -151,7 +152,7 @@ fn counts_in_memory_run_as_many_workgroups_and_zeros_none() {
 #[test]
 fn counts_in_memory_over_the_limit_are_a_failure_of_their_launch_alone() {
     for options in rig::variants() {
-        each_with(&options.max_grid([50, 40, 30]), |rig| {
+        each_with(&options.limits(LimitOptions { max_grid: Some([50, 40, 30]), ..LimitOptions::default() }), |rig| {
             let (add, lengths) = (rig.wgsl("add", ADD), rig.wgsl("lengths", LENGTHS));
             let counts = rig.page_of(&[1, 41, 1, 50, 40, 30, 51, 1, 0, 1, 1, u32::MAX]);
             let (out, other, sum) = (rig.page_of(&[99; 3]), rig.page_of(&[0; 4]), rig.page_of(&[0; 4]));

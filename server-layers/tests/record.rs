@@ -6,6 +6,7 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use trunnion_backend_core::LimitOptions;
 use trunnion_backend_host::{HostBackend, HostImport, HostOptions, HostResource};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::allocation::AllocationMode;
@@ -132,7 +133,11 @@ fn as_seen(replayed: &Replayed) -> Vec<Option<Vec<u8>>> {
 }
 
 fn hard() -> HostOptions {
-    HostOptions::default().separate_memory(true).row_pitch(256).delay(Duration::from_micros(200)).reorder(3)
+    HostOptions::default()
+        .separate_memory(true)
+        .limits(LimitOptions { row_pitch: Some(256), ..LimitOptions::default() })
+        .delay(Duration::from_micros(200))
+        .reorder(3)
 }
 
 #[test]
@@ -332,7 +337,7 @@ fn a_recorded_device_has_what_the_server_inside_has() {
 
 #[test]
 fn a_reservation_that_was_tried_again_is_one_step_behind_what_was_freed_for_it() {
-    let options = HostOptions::default().memory(8 << 20);
+    let options = HostOptions::default().limits(LimitOptions { memory: Some(8 << 20), ..LimitOptions::default() });
     let program = recorded(&options, RecordOptions::default(), |client| {
         let cache = Arc::new(Mutex::new(vec![client.zeros(6 << 20).unwrap()]));
         let theirs = cache.clone();

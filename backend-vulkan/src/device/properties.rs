@@ -151,16 +151,6 @@ impl Adapter {
     }
 
     fn runtime_limits(&self, memory: &MemoryTypes, options: &VulkanOptions) -> Limits {
-        fn lowered<T: Ord>(said: T, option: Option<T>) -> T {
-            match option {
-                Some(most) => said.min(most),
-                None => said,
-            }
-        }
-        fn by_axis(said: [u32; 3], option: Option<[u32; 3]>) -> [u32; 3] {
-            let most = option.unwrap_or([u32::MAX; 3]);
-            core::array::from_fn(|axis| said[axis].min(most[axis]))
-        }
         let said = &self.core.limits;
         let buffers = said
             .max_per_stage_descriptor_storage_buffers
@@ -169,21 +159,20 @@ impl Adapter {
             .min(said.max_per_stage_resources.saturating_sub(1))
             .min(MAX_BUFFERS);
         let mut limits = Limits::default();
-        limits.memory = lowered(memory.heap_size.min(isize::MAX as u64), options.memory);
-        let allocation = limits.memory.min(self.max_allocation).min(self.max_buffer);
-        limits.max_allocation = lowered(allocation, options.max_allocation);
+        limits.memory = memory.heap_size.min(isize::MAX as u64);
+        limits.max_allocation = limits.memory.min(self.max_allocation).min(self.max_buffer);
         // A range that ends in the middle of an element would lose it.
-        let binding = u64::from(said.max_storage_buffer_range) & !15;
-        limits.max_binding = lowered(binding.min(limits.max_allocation), options.max_binding);
-        limits.max_buffers = lowered(buffers, options.max_buffers);
-        limits.max_parameters = lowered(MAX_PARAMETERS.min(said.max_uniform_buffer_range), options.max_parameters);
-        limits.max_grid = by_axis(said.max_compute_work_group_count, options.max_grid);
-        limits.max_workgroup = by_axis(said.max_compute_work_group_size, options.max_workgroup);
-        limits.max_invocations = lowered(said.max_compute_work_group_invocations, options.max_invocations);
-        limits.max_shared = lowered(said.max_compute_shared_memory_size, options.max_shared);
+        limits.max_binding = u64::from(said.max_storage_buffer_range) & !15;
+        limits.max_buffers = buffers;
+        limits.max_parameters = MAX_PARAMETERS.min(said.max_uniform_buffer_range);
+        limits.max_grid = said.max_compute_work_group_count;
+        limits.max_workgroup = said.max_compute_work_group_size;
+        limits.max_invocations = said.max_compute_work_group_invocations;
+        limits.max_shared = said.max_compute_shared_memory_size;
         limits.binding_alignment = said.min_storage_buffer_offset_alignment.max(16);
         limits.copy_alignment = 1;
-        limits.row_pitch = options.row_pitch.unwrap_or(ROW_PITCH.max(limits.binding_alignment));
+        limits.row_pitch = ROW_PITCH.max(limits.binding_alignment);
+        options.limits.lower(&mut limits);
         limits
     }
 }
@@ -204,20 +193,23 @@ fn hexadecimal(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::rig;
+    use trunnion_backend_core::LimitOptions;
 
     #[test]
     fn options_lower_limits_and_never_raise_them() {
-        let low = VulkanOptions::default()
-            .memory(1 << 20)
-            .max_allocation(1 << 16)
-            .max_binding(1 << 12)
-            .max_buffers(3)
-            .max_parameters(16)
-            .max_grid([5, 6, 7])
-            .max_workgroup([8, 4, 2])
-            .max_invocations(16)
-            .max_shared(1024)
-            .row_pitch(512);
+        let low = VulkanOptions::default().limits(LimitOptions {
+            memory: Some(1 << 20),
+            row_pitch: Some(512),
+            max_allocation: Some(1 << 16),
+            max_binding: Some(1 << 12),
+            max_buffers: Some(3),
+            max_parameters: Some(16),
+            max_grid: Some([5, 6, 7]),
+            max_workgroup: Some([8, 4, 2]),
+            max_invocations: Some(16),
+            max_shared: Some(1024),
+            ..LimitOptions::default()
+        });
         rig::each(&low, |device| {
             let limits = &device.properties.limits;
             assert_eq!((limits.memory, limits.max_allocation, limits.max_binding), (1 << 20, 1 << 16, 1 << 12));
@@ -225,17 +217,8 @@ mod tests {
             assert_eq!((limits.max_grid, limits.max_workgroup), ([5, 6, 7], [8, 4, 2]));
             assert_eq!((limits.max_invocations, limits.row_pitch), (16, 512));
         });
-        let high = VulkanOptions::default()
-            .memory(u64::MAX)
-            .max_allocation(u64::MAX)
-            .max_binding(u64::MAX)
-            .max_buffers(u32::MAX)
-            .max_parameters(u32::MAX)
-            .max_grid([u32::MAX; 3])
-            .max_workgroup([u32::MAX; 3])
-            .max_invocations(u32::MAX)
-            .max_shared(u32::MAX)
-            .queues(u32::MAX);
+        let most = LimitOptions { max_binding: Some(u64::MAX), max_buffers: Some(u32::MAX), ..LimitOptions::default() };
+        let high = VulkanOptions::default().limits(most).queues(u32::MAX);
         let backend = crate::VulkanBackend::default();
         rig::each(&high, |device| {
             let plain = backend.device(device.properties.info.device.index, &VulkanOptions::default()).unwrap();

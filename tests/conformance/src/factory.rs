@@ -1,6 +1,9 @@
 //! Where devices to be tested come from.
 
 use crate::outside::{Outside, Owner};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
 use core::any::Any;
 use core::ops::Range;
 use core::time::Duration;
@@ -164,6 +167,28 @@ impl Variant {
     /// The device as it is.
     pub fn plain() -> Self {
         Self::default()
+    }
+
+    /// The limits it sets, as options that a backend may have.
+    pub fn limits(&self) -> BTreeMap<String, String> {
+        fn number<T: ToString>(value: Option<T>) -> Option<String> {
+            value.map(|value| value.to_string())
+        }
+        let three = |counts: Option<[u32; 3]>| counts.map(|[x, y, z]| format!("{x},{y},{z}"));
+        let all = [
+            ("row_pitch", number(self.row_pitch)),
+            ("memory", number(self.memory)),
+            ("pinned_memory", number(self.pinned_memory)),
+            ("max_allocation", number(self.max_allocation)),
+            ("max_binding", number(self.max_binding)),
+            ("max_buffers", number(self.max_buffers)),
+            ("max_parameters", number(self.max_parameters)),
+            ("max_grid", three(self.max_grid)),
+            ("max_workgroup", three(self.max_workgroup)),
+            ("max_invocations", number(self.max_invocations)),
+            ("max_shared", number(self.max_shared)),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
     }
 
     /// Completions come late and in another order.

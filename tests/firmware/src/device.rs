@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytemuck::Pod;
 use core::fmt::Debug;
+use trunnion_backend_host::LimitOptions;
 use trunnion_backend_host::{HostBackend, HostOptions, NAME};
 use trunnion_runtime_core::backend;
 use trunnion_runtime_core::client::Client;
@@ -24,7 +25,7 @@ pub(crate) const MEMORY: u64 = 640 << 10;
 /// # Errors
 /// It is known already.
 pub fn start() -> Result<()> {
-    let options = HostOptions::default().devices(DEVICES).memory(MEMORY);
+    let options = HostOptions::default().devices(DEVICES).limits(LimitOptions { memory: Some(MEMORY), ..LimitOptions::default() });
     backend::register(Arc::new(HostBackend::new(options)))
 }
 

@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 use core::time::Duration;
+use trunnion_backend_host::LimitOptions;
 use trunnion_backend_host::{HostBackend, HostImport, HostOptions, HostResource};
 use trunnion_conformance::outside::Owner;
 use trunnion_conformance::{Factory, Outside, Refusal, Variant};
@@ -27,14 +28,14 @@ impl Host {
     pub fn hard() -> Self {
         let options = HostOptions::default()
             .separate_memory(true)
-            .row_pitch(256)
+            .limits(LimitOptions { row_pitch: Some(256), ..LimitOptions::default() })
             .memory_types(3)
             .delay(Duration::from_micros(300))
             .reorder(1);
         Self { name: "host-hard", options }
     }
 
-    /// The options of a device that behaves as `variant` says.
+    /// The options of a device that behaves as `variant` says, but for its limits.
     pub fn options(&self, variant: &Variant) -> HostOptions {
         varied(self.options.clone(), variant)
     }
@@ -54,7 +55,9 @@ impl Factory for Host {
     }
 
     fn start(&self, variant: &Variant, settings: &OpenSettings) -> Result<Opened, Refusal> {
-        Ok(HostBackend::new(self.options(variant)).open(0, settings)?)
+        let mut settings = settings.clone();
+        settings.options.extend(variant.limits());
+        Ok(HostBackend::new(self.options(variant)).open(0, &settings)?)
     }
 
     trunnion_conformance::resource_type!(HostResource);
@@ -77,21 +80,7 @@ fn varied(mut options: HostOptions, variant: &Variant) -> HostOptions {
     macro_rules! set {
         ($($field:ident),*) => { $(if let Some(value) = variant.$field { options = options.$field(value); })* };
     }
-    set!(
-        row_pitch,
-        delay,
-        reorder,
-        fail_compile,
-        memory_types,
-        lose_after,
-        refuse_allocation,
-        memory,
-        pinned_memory,
-        refuse_pin,
-        max_allocation,
-        max_binding
-    );
-    set!(max_buffers, max_parameters, max_grid, max_workgroup, max_invocations, max_shared);
+    set!(delay, reorder, fail_compile, memory_types, lose_after, refuse_allocation, refuse_pin);
     if variant.separate_memory {
         options = options.separate_memory(true);
     }

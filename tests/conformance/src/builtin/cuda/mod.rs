@@ -108,19 +108,7 @@ impl Factory for Cuda {
 
 /// What the backend's own options do. A device has one kind of memory, which the host never reaches.
 fn options(variant: &Variant) -> Result<BTreeMap<String, String>, Refusal> {
-    let mut options = BTreeMap::new();
-    macro_rules! set {
-        ($($field:ident),*) => {
-            $(if let Some(value) = variant.$field { options.insert(stringify!($field).to_string(), value.to_string()); })*
-        };
-    }
-    set!(row_pitch, memory, pinned_memory, max_allocation, max_binding);
-    set!(max_buffers, max_parameters, max_invocations, max_shared);
-    for (name, counts) in [("max_grid", variant.max_grid), ("max_workgroup", variant.max_workgroup)] {
-        if let Some([x, y, z]) = counts {
-            options.insert(name.to_string(), format!("{x},{y},{z}"));
-        }
-    }
+    let mut options = variant.limits();
     if variant.separate_memory {
         options.insert("staging".to_string(), "true".to_string());
     }
