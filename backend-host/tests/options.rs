@@ -190,17 +190,19 @@ fn a_completion_is_reported_only_after_the_delay_and_with_what_was_read() {
         .unwrap();
     rig.driver.submit(&mut stream, 2).unwrap();
     let mut outcome = Outcome::default();
-    assert_eq!(rig.driver.poll(&mut stream, &mut outcome).unwrap(), 0);
-    assert!(outcome.read.is_empty());
+    let first = rig.driver.poll(&mut stream, &mut outcome).unwrap();
+    let notified = || rig.notified.load(std::sync::atomic::Ordering::SeqCst);
+    let told = notified();
+    // A machine that had other things to do until the delay was over has it reported at the first look.
+    let is_due = cfg!(feature = "std") && start.elapsed() >= delay;
+    assert!(is_due || (first, outcome.read.len(), told) == (0, 0, 0), "reported before the delay was over");
     if cfg!(feature = "std") {
-        let notified = || rig.notified.load(std::sync::atomic::Ordering::SeqCst);
-        assert_eq!(notified(), 0, "notified before the delay was over");
         while notified() == 0 {
             assert!(start.elapsed() < PATIENCE, "nobody was notified");
             std::thread::yield_now();
         }
     }
-    let outcome = rig.finish(&mut stream, 2);
+    outcome.read.append(&mut rig.finish(&mut stream, 2).read);
     assert!(start.elapsed() >= delay || cfg!(not(feature = "std")));
     assert_eq!(outcome.read[0].2.as_slice(), [4; 64]);
     rig.write(&mut stream, 3, &[5; 64], all(&page));
@@ -212,7 +214,15 @@ fn a_completion_is_reported_only_after_the_delay_and_with_what_was_read() {
 #[test]
 #[cfg(feature = "std")]
 fn completions_of_different_streams_are_reported_in_another_order_and_within_one_in_order() {
-    let mut rig = host(HostOptions::default().reorder(5).delay(Duration::from_millis(2)));
+    // What is due is reported in the order in which it is asked for, so the one that asks has to see some of it come. A machine that
+    // keeps it from that for a while is outlasted.
+    let changed = [2, 20, 200].map(Duration::from_millis).into_iter().any(is_reported_in_another_order);
+    assert!(changed, "reported in the order in which they were submitted");
+}
+
+#[cfg(feature = "std")]
+fn is_reported_in_another_order(delay: Duration) -> bool {
+    let mut rig = host(HostOptions::default().reorder(5).delay(delay));
     let page = rig.driver.allocate(64).unwrap();
     let mut streams: Vec<_> = (0..8).map(|_| rig.driver.open_stream().unwrap()).collect();
     for seq in 1..=4 {
@@ -236,7 +246,7 @@ fn completions_of_different_streams_are_reported_in_another_order_and_within_one
     }
     let mut sorted = order.clone();
     sorted.sort_by_key(|(index, seq)| (*seq, *index));
-    assert_ne!(order, sorted, "reported in the order in which they were submitted");
+    order != sorted
 }
 
 #[test]
@@ -253,7 +263,12 @@ fn nothing_runs_on_for_reports_that_are_due_when_the_device_is_gone() {
     let mut stream = rig.driver.open_stream().unwrap();
     rig.write(&mut stream, 1, &[1; 8], all(&page));
     rig.driver.submit(&mut stream, 1).unwrap();
-    assert!(any_left());
+    // A thread has its name once it runs.
+    let start = Instant::now();
+    while !any_left() {
+        assert!(start.elapsed() < PATIENCE, "nothing waits to report");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     assert!(!rig.driver.drain(&Deadline::after(Duration::from_millis(50))), "reported an hour early");
     rig.driver.close_stream(stream);
     rig.driver.release(page);

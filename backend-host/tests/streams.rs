@@ -126,30 +126,39 @@ fn streams_that_wait_hold_no_thread() {
 #[test]
 #[cfg(feature = "std")]
 fn a_long_launch_gives_up_a_helper_to_a_stream_that_is_ready() {
+    const GROUPS: u32 = 30_000;
     let _threads = rig::with_all_threads();
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         eprintln!("NOT RUN: one core");
         return;
     }
     let mut rig = host(HostOptions::default());
-    let ran = Arc::new(AtomicUsize::new(0));
-    let count = ran.clone();
+    // How much of the long launch has run, and had when the short one did.
+    let (ran, when_short) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(usize::MAX)));
+    let (count, other) = (ran.clone(), when_short.clone());
+    // A quarter of a minute's work for two threads, until the other stream has had its turn: no machine is that slow to give it one.
     let long = rig.kernel("long", Interface::new(), move |_| {
-        std::thread::sleep(Duration::from_millis(1));
+        if other.load(Ordering::SeqCst) == usize::MAX {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         count.fetch_add(1, Ordering::SeqCst);
         Ok(())
     });
-    let short = rig.kernel("short", Interface::new(), |_| Ok(()));
+    let (so_far, tells) = (ran.clone(), when_short.clone());
+    let short = rig.kernel("short", Interface::new(), move |_| {
+        tells.store(so_far.load(Ordering::SeqCst), Ordering::SeqCst);
+        Ok(())
+    });
     let (mut first, mut second) = (rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap());
-    rig.launch(&mut first, 1, &long, [500, 1, 1], &[]).unwrap();
+    rig.launch(&mut first, 1, &long, [GROUPS, 1, 1], &[]).unwrap();
     rig.driver.submit(&mut first, 1).unwrap();
     std::thread::sleep(Duration::from_millis(20));
     rig.launch(&mut second, 1, &short, [1, 1, 1], &[]).unwrap();
     rig.driver.submit(&mut second, 1).unwrap();
     rig.finish(&mut second, 1);
-    assert!(ran.load(Ordering::SeqCst) < 500, "the stream waited for the whole launch");
     rig.finish(&mut first, 1);
-    assert_eq!(ran.load(Ordering::SeqCst), 500);
+    assert!(when_short.load(Ordering::SeqCst) < GROUPS as usize, "the stream waited for the whole launch");
+    assert_eq!(ran.load(Ordering::SeqCst), GROUPS as usize);
 }
 
 #[test]

@@ -55,6 +55,12 @@ impl<T: Resident> Executor<T> {
         &self.shared
     }
 
+    /// How many threads wait for the end of a reservation.
+    #[cfg(all(test, feature = "std", not(loom)))]
+    pub(crate) fn waiting(&self) -> usize {
+        self.shared.desk.waiting()
+    }
+
     /// Queues an entry and returns its ticket: never zero, and growing in the order entries run.
     ///
     /// The entry is passed its ticket. With a runner nothing is run here, except where the ring is full: then the caller

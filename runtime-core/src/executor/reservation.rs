@@ -56,6 +56,12 @@ impl Desk {
         }
     }
 
+    /// How many threads wait.
+    #[cfg(all(test, feature = "std", not(loom)))]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
     fn leave<T>(&self, ring: &Ring<T>) {
         self.owner.store(0, Ordering::Relaxed);
         ring.end_reservation();

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, mpsc};
 use std::thread;
+use std::time::Instant;
 
 /// A scope of the process reaches the other tests of this file: one at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -76,19 +77,23 @@ fn the_mode_counts_in_which_a_launch_was_issued_not_that_of_its_turn() {
     taken.recv_timeout(Duration::from_secs(20)).unwrap();
     // The device is another thread's. A launch waits for its turn on a thread of its own, in the mode it was issued in.
     let stream = client.stream();
-    let issue = |kernel: &KernelHandle| {
-        let (mut client, kernel, buffer) = (client.clone(), kernel.clone(), buffer.clone());
-        client.set_stream(stream);
-        let mode = client.current_launch_mode();
-        let waiting = thread::spawn(move || client.launch(&kernel, Grid::x(1), [&buffer]));
-        thread::sleep(Duration::from_millis(100));
+    let issue = |kernel: &KernelHandle, before: usize| {
+        let (mut issuer, kernel, buffer) = (client.clone(), kernel.clone(), buffer.clone());
+        issuer.set_stream(stream);
+        let mode = issuer.current_launch_mode();
+        let waiting = thread::spawn(move || issuer.launch(&kernel, Grid::x(1), [&buffer]));
+        let start = Instant::now();
+        while client.service.executor.waiting() == before {
+            assert!(start.elapsed() < Duration::from_secs(20), "the launch does not wait for its turn");
+            thread::sleep(Duration::from_micros(100));
+        }
         (waiting, mode)
     };
     let scope = client.launch_mode(LaunchMode::CompileOnly).unwrap();
-    let (discarded, mode) = issue(&kernel);
+    let (discarded, mode) = issue(&kernel, 0);
     assert_eq!(mode, LaunchMode::CompileOnly);
     drop(scope);
-    let (executed, mode) = issue(&late);
+    let (executed, mode) = issue(&late, 1);
     assert_eq!(mode, LaunchMode::Execute);
     let scope = client.launch_mode(LaunchMode::Queue).unwrap();
     give_back.send(()).unwrap();

@@ -62,12 +62,19 @@ fn an_idle_runner_makes_no_context_switches() {
     let config = Config { name: "idle-runner".to_string(), ..config(Execution::Runner) };
     let executor = Executor::new(Log::default(), config).unwrap();
     executor.submit(|_, _| ()).unwrap();
-    thread::sleep(Duration::from_millis(100));
-    let Some(before) = switches("idle-runner") else {
+    let Some(mut before) = switches("idle-runner") else {
         return; // A kernel that does not count them.
     };
-    thread::sleep(Duration::from_millis(500));
-    assert_eq!(switches("idle-runner"), Some(before));
+    // When it has come to rest is the machine's affair; one that looks at anything now and then has no half second without.
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(500));
+        let now = switches("idle-runner").unwrap();
+        if now == before {
+            return;
+        }
+        before = now;
+    }
+    panic!("it never comes to rest: {before} switches of context");
 }
 
 #[test]

@@ -147,10 +147,11 @@ fn progress_starts_the_timeout_again(cx: &Context) -> Outcome {
     // The stream of the last gate; what was accepted before it is finished bit by bit.
     let Some((_, last)) = gates.last() else { return Ok(()) };
     let point = last.record()?;
-    let limit = Duration::from_secs(1);
+    // Each step is far shorter than the limit, or a machine that keeps the opener from running decides; all of them are longer.
+    let limit = Duration::from_secs(2);
     let opener = std::thread::spawn(move || -> Outcome {
         for (gate, _) in gates {
-            std::thread::sleep(limit / 3);
+            std::thread::sleep(limit / 5);
             gate.open()?;
         }
         Ok(())
@@ -160,7 +161,7 @@ fn progress_starts_the_timeout_again(cx: &Context) -> Outcome {
     let took = start.elapsed();
     opener.join().map_err(|_| Failure::new("the opener panicked"))??;
     waited?;
-    ensure!(took > limit * 2, "the work was not held back: {took:?}");
+    ensure!(took > limit, "the work was not held back: {took:?}");
     Ok(())
 }
 
@@ -227,7 +228,11 @@ fn a_timeout_of_nothing_answers_at_once(cx: &Context) -> Outcome {
     let free = on_new_stream(&client);
     let point = free.record()?;
     free.sync()?.wait()?;
-    client.done(point)?.wait_for(Duration::ZERO)?;
+    // It may be another thread's for a moment, which a busy machine makes longer than the device is waited for, now and then.
+    crate::context::eventually("it is found done", || match client.done(point)?.wait_for(Duration::ZERO) {
+        Err(error) if error.is_timeout() => Ok(false),
+        answer => answer.map(|()| true),
+    })?;
     gate.open()?;
     Ok(())
 }

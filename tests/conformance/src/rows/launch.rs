@@ -73,13 +73,22 @@ fn a_launch_does_not_wait_for_the_work(cx: &Context) -> Outcome {
     let (held, slow) = (on_new_stream(&client), client.prepare(kernels::slow(Duration::from_millis(300)))?);
     let (from, to) = (client.create_from_slice(raw(&[4u32; 64]))?, client.empty(256)?);
     client.sync()?.wait()?;
-    let start = Instant::now();
-    let point = held.launch(&slow, cover(64)?, [&from, &to])?;
-    let took = start.elapsed();
-    ensure!(took < Duration::from_millis(250), "the launch of a kernel of 300 ms took {took:?}");
-    ensure!(!client.is_done(point)?, "a kernel of 300 ms is done after {:?}", start.elapsed());
-    ensure_eq!(client.read_one(&to)?.to_vec::<u32>()?, [4; 64]);
-    Ok(())
+    // A launch that waits does so each time; a machine that is busy with other things is late now and then.
+    let mut late = String::new();
+    for _ in 0..5 {
+        client.fill(&to, &[0])?;
+        client.sync()?.wait()?;
+        let start = Instant::now();
+        let point = held.launch(&slow, cover(64)?, [&from, &to])?;
+        let took = start.elapsed();
+        let is_done = client.is_done(point)?;
+        ensure_eq!(client.read_one(&to)?.to_vec::<u32>()?, [4; 64]);
+        if took < Duration::from_millis(250) && !is_done {
+            return Ok(());
+        }
+        late = format!("the launch of a kernel of 300 ms took {took:?}; done: {is_done}");
+    }
+    Err(Failure::new(late))
 }
 
 fn a_kernel_without_a_source_for_the_device_is_refused(cx: &Context) -> Outcome {

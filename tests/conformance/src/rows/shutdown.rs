@@ -24,7 +24,7 @@ tests! {
     C16 the_last_client_dropped_ends_the_device;
     C16 a_kernel_that_runs_long_does_not_keep_it_beyond_its_timeout;
     C16 handles_may_outlive_the_device;
-    C16 all_devices_of_the_process_are_ended_in_one_call .child().seconds(10);
+    C16 all_devices_of_the_process_are_ended_in_one_call .child().seconds(20);
     C16 a_shutdown_inside_exclusive_does_not_hang;
     C16 a_client_in_a_static_does_not_keep_the_process .child().seconds(4);
     C16 a_client_in_a_thread_local_does_not_keep_the_process .child().seconds(4);
@@ -189,8 +189,9 @@ fn all_devices_of_the_process_are_ended_in_one_call(cx: &Context) -> Outcome {
     let gate = cx.gate(&held)?;
     gate.block(&held)?;
     let start = Instant::now();
-    let report = Client::shutdown_all(Duration::from_millis(800));
-    ensure!(start.elapsed() < Duration::from_secs(4), "it took {:?}", start.elapsed());
+    // What the gate holds takes all of it, and what works has to end in it, on a busy machine too.
+    let report = Client::shutdown_all(Duration::from_secs(3));
+    ensure!(start.elapsed() < Duration::from_secs(8), "it took {:?}", start.elapsed());
     ensure!(report.abandoned >= 1, "what the gate held was not abandoned");
     ensure_eq!(reading.wait()?[0].to_vec::<u32>()?, [100; 64]);
     for client in [&works, &held, &idle] {

@@ -216,11 +216,20 @@ fn lost(cx: &Context, k: u64, hooked: bool) -> Outcome {
     it.check(&what, 1)
 }
 
-/// The `k`-th operation never completes. How long was waited for it.
-fn stuck(cx: &Context, k: u64, hooked: bool) -> Outcome<Duration> {
+/// A device whose `k`-th operation never completes.
+fn never(cx: &Context, k: u64, hooked: bool) -> Outcome<Faulty> {
     let mut settings = cx.settings();
     settings.wait_timeout = PATIENCE;
-    let it = Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Never), &settings)?.hooked(hooked)?;
+    Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Never), &settings)?.hooked(hooked)
+}
+
+/// The `k`-th operation never completes. How long was waited for it.
+fn stuck(cx: &Context, k: u64, hooked: bool) -> Outcome<Duration> {
+    wait_for_the_stuck(cx, &never(cx, k, hooked)?, k)
+}
+
+/// Runs the program on such a device, and ends it. How long was waited for what never completes.
+fn wait_for_the_stuck(cx: &Context, it: &Faulty, k: u64) -> Outcome<Duration> {
     let what = format!("never at operation {k}");
     let run = program(cx, &it.client)?;
     let [Error::Timeout { waited, .. }] = run.errors[..] else {
@@ -236,23 +245,28 @@ fn stuck(cx: &Context, k: u64, hooked: bool) -> Outcome<Duration> {
 
 /// Every operation in turn is stuck, all at the same time since nearly all of it is waiting.
 fn all_stuck(cx: &Context, operations: u64) -> Outcome {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..=operations).map(|k| (k, scope.spawn(move || stuck(cx, k, false)))).collect();
-        for (k, thread) in threads {
-            let mut waited = thread.join().map_err(|_| Failure::new(format_args!("operation {k} panicked")))??;
-            // A machine that is busy with other things is late now and then, and not each time.
-            for _ in 0..3 {
-                if waited > PATIENCE * 6 / 5 {
-                    waited = stuck(cx, k, false)?;
-                }
+    // No device is made or let go of while another one works: see `Factory::one_at_a_time`.
+    let devices = (1..=operations).map(|k| Ok((k, never(cx, k, false)?))).collect::<Outcome<Vec<_>>>()?;
+    let all_waited: Vec<_> = std::thread::scope(|scope| {
+        let wait = |(k, it)| (k, scope.spawn(move || wait_for_the_stuck(cx, it, k)));
+        let threads: Vec<_> = devices.iter().map(|(k, it)| wait((*k, it))).collect();
+        threads.into_iter().map(|(k, thread)| (k, thread.join())).collect()
+    });
+    drop(devices);
+    for (k, waited) in all_waited {
+        let mut waited = waited.map_err(|_| Failure::new(format_args!("operation {k} panicked")))??;
+        // A machine that is busy with other things is late now and then, and not each time.
+        for _ in 0..3 {
+            if waited > PATIENCE * 6 / 5 {
+                waited = stuck(cx, k, false)?;
             }
-            ensure!(
-                (PATIENCE..=PATIENCE * 6 / 5).contains(&waited),
-                "operation {k}, which never completes, was waited for {waited:?}, the deadline is {PATIENCE:?}"
-            );
         }
-        Ok(())
-    })
+        ensure!(
+            (PATIENCE..=PATIENCE * 6 / 5).contains(&waited),
+            "operation {k}, which never completes, was waited for {waited:?}, the deadline is {PATIENCE:?}"
+        );
+    }
+    Ok(())
 }
 
 fn every_operation_fails_in_every_way_and_harms_nothing_else(cx: &Context) -> Outcome {
