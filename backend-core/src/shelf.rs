@@ -2,7 +2,7 @@
 //!
 //! Bytes on their way to a device or from it lie in host memory of the driver's. To make such memory takes long, so blocks of it are kept.
 //! They are powers of two, so that one fits where another was. As long as a driver works it keeps all that come back, since it will want as
-//! much again; when it is idle it keeps so many bytes, and lets go of the rest ([`Shelf::trim`]).
+//! much again; when it is idle it keeps as much as it used at once, within bounds, and lets go of the rest ([`Shelf::trim`]).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,6 +15,9 @@ const SMALLEST: u64 = 64 << 10;
 /// The most bytes of one transfer in one block; longer ones take several.
 pub const LONGEST: u64 = 16 << 20;
 
+/// How many times what is always kept may be kept while the driver is idle.
+const MOST: u64 = 4;
+
 /// Host memory that bytes go through, which is given back when it is dropped.
 pub trait Block {
     /// Bytes in it.
@@ -26,6 +29,9 @@ pub struct Shelf<B> {
     blocks: Vec<B>,
     bytes: u64,
     kept: u64,
+    /// Bytes in batches now, and the most at once since the shelf was trimmed.
+    used: u64,
+    peak: u64,
 }
 
 /// The blocks of one batch. Space is taken from the last one.
@@ -44,10 +50,17 @@ pub struct Spot {
     pub offset: u64,
 }
 
+impl Spot {
+    /// The place so many bytes further on.
+    pub fn after(self, bytes: u64) -> Self {
+        Self { offset: self.offset + bytes, ..self }
+    }
+}
+
 impl<B: Block> Shelf<B> {
-    /// No blocks. So many bytes of them are kept while the driver is idle.
+    /// No blocks. So many bytes of them are kept at least while the driver is idle, and four times as many at most.
     pub fn new(kept: u64) -> Self {
-        Self { blocks: Vec::new(), bytes: 0, kept }
+        Self { blocks: Vec::new(), bytes: 0, kept, used: 0, peak: 0 }
     }
 
     /// A block with room for `size` bytes, which is made where there is none. Where memory has run short, what nobody uses is let go of, and it
@@ -57,31 +70,51 @@ impl<B: Block> Shelf<B> {
     /// What `make` answers, which is told how large the block is to be.
     pub fn take(&mut self, size: u64, mut make: impl FnMut(u64) -> Result<B>) -> Result<B> {
         let size = size.max(SMALLEST).checked_next_power_of_two().unwrap_or(size);
-        // Where there is more than is kept, a larger one does as well as a new one.
-        let most = if self.bytes > self.kept { u64::MAX } else { size };
+        // Where there is more than is always kept, a larger one does as well as a new one.
+        let most = if self.has_surplus() { u64::MAX } else { size };
         let fit = |block: &B| (size..=most).contains(&block.size());
         let best =
             self.blocks.iter().enumerate().rev().filter(|(_, block)| fit(block)).min_by_key(|(_, block)| block.size());
         if let Some((i, _)) = best {
             let block = self.blocks.swap_remove(i);
             self.bytes -= block.size();
-            return Ok(block);
+            return Ok(self.count(block));
         }
-        match make(size) {
+        let made = match make(size) {
             Err(error) if error.is_out_of_memory() && self.clear() => make(size),
             made => made,
-        }
+        };
+        made.map(|block| self.count(block))
     }
 
-    /// A block that nobody uses any more.
+    fn count(&mut self, block: B) -> B {
+        self.used += block.size();
+        self.peak = self.peak.max(self.used);
+        block
+    }
+
+    /// A block of this shelf that nobody uses any more.
     pub fn give(&mut self, block: B) {
+        self.used = self.used.saturating_sub(block.size());
         self.bytes += block.size();
         self.blocks.push(block);
     }
 
-    /// Lets go of what is more than is kept while the driver is idle: of the largest first.
+    /// Whether there is more than is always kept.
+    #[inline]
+    pub fn has_surplus(&self) -> bool {
+        self.bytes > self.kept
+    }
+
+    /// The driver is idle: lets go of what is more than was used at once since it was idle before, and than is always kept; of the largest
+    /// first. Where nothing was used since, all stays.
     pub fn trim(&mut self) {
-        while self.bytes > self.kept {
+        if self.peak == 0 {
+            return;
+        }
+        let most = self.peak.clamp(self.kept, MOST * self.kept);
+        self.peak = self.used;
+        while self.bytes > most {
             let largest = self.blocks.iter().enumerate().max_by_key(|(_, block)| block.size()).map(|(i, _)| i);
             let Some(i) = largest else { return };
             self.bytes -= self.blocks.swap_remove(i).size();
@@ -120,6 +153,11 @@ impl<B: Block> Arena<B> {
     /// The block of a place that was taken since the arena was cleared.
     pub fn block(&self, spot: Spot) -> Option<&B> {
         self.blocks.get(spot.block)
+    }
+
+    /// How many blocks it has.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
     }
 
     /// Whether nothing was taken.
@@ -161,6 +199,7 @@ mod tests {
     use super::*;
     use alloc::boxed::Box;
     use alloc::rc::Rc;
+    use alloc::vec;
     use core::cell::Cell;
     use trunnion_runtime_core::error::{Error, OutOfMemory};
 
@@ -222,10 +261,21 @@ mod tests {
         assert_eq!((memory.made.get(), memory.bytes.get()), (10, 10 * LONGEST));
         arenas.iter_mut().for_each(|arena| arena.clear(&mut shelf));
         assert_eq!(memory.bytes.get(), 10 * LONGEST);
-        shelf.trim();
-        assert_eq!(memory.bytes.get(), KEPT);
-        fill(&mut arenas[0], &mut shelf, &memory, &[LONGEST; 2]);
-        assert_eq!(memory.made.get(), 10);
+    }
+
+    #[test]
+    fn an_idle_driver_keeps_what_it_used_last_within_bounds() {
+        let (memory, mut shelf, mut arena) = (memory(), Shelf::new(KEPT), Arena::default());
+        // Blocks in a batch, and blocks that are kept then.
+        for (used, kept) in [(5, 5), (5, 5), (3, 3), (1, 2), (20, 8), (7, 7), (1, 2)] {
+            fill(&mut arena, &mut shelf, &memory, &vec![LONGEST; used]);
+            arena.clear(&mut shelf);
+            assert!(memory.bytes.get() >= used as u64 * LONGEST);
+            // It may look several times.
+            (0..3).for_each(|_| shelf.trim());
+            assert_eq!(memory.bytes.get(), kept * LONGEST, "{used} blocks");
+        }
+        assert_eq!(memory.made.get(), 5 + 18);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use trunnion_runtime_core::error::Result;
 /// The most bytes of one transfer in one block; longer ones take several.
 pub(crate) const LONGEST: usize = shelf::LONGEST as usize;
 
-/// Bytes of blocks kept while the device is idle.
+/// Bytes of blocks that are always kept.
 const KEPT: u64 = 128 << 20;
 
 /// What pieces begin at multiples of.
@@ -44,7 +44,7 @@ impl Blocks {
         Self { device: device.clone(), shelf: Shelf::new(KEPT) }
     }
 
-    /// Lets go of what is more than is kept. The device is idle.
+    /// Lets go of what was not used lately. The device is idle.
     pub(crate) fn trim(&mut self) {
         self.shelf.trim();
     }

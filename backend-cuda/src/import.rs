@@ -15,7 +15,8 @@ use trunnion_backend_core::driver::Imported;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::foreign::{Foreign, ForeignMemory};
 
-/// Memory of the same device, or page-locked memory of the host, that a CUDA device uses in place: given to [`Client::import`](trunnion_runtime_core::client::Client::import).
+/// Memory of the same device, or page-locked memory of the host, that a CUDA device uses in place: given to
+/// [`Client::import`](trunnion_runtime_core::client::Client::import).
 ///
 /// What is to happen when the device needs it no more is what its owner does when it is dropped.
 ///
