@@ -103,7 +103,7 @@ pub(crate) fn compile(device: &Arc<Device>, compiler: &Compiler, job: &CompileJo
             let source = source.as_text().ok_or_else(no_text)?;
             let text = Text { kernel: kernel.name(), source, constants: kernel.constants() };
             let bytes = compiler.compile(text)?;
-            let code = load(&Image::of(&bytes).map_err(refused)?)?;
+            let code = load(&Image::of(&bytes).map_err(refused)?).map_err(|error| compiler.explained(error))?;
             let stored = if job.stored.is_some() { StoredCode::Damaged(bytes) } else { StoredCode::Keep(bytes) };
             Ok(Compiled { code, stored })
         }

@@ -33,6 +33,7 @@ mod retired;
 mod storage;
 mod stream;
 mod tensor;
+mod toolkit;
 mod transfer;
 
 pub use backend::CudaBackend;
