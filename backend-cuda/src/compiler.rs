@@ -1,6 +1,7 @@
 //! CUDA C++ to code, by NVRTC: for which hardware, with which options, and what its log says.
 
 use crate::device::Device;
+use crate::includes::Includes;
 use crate::library::version_text;
 use crate::nvrtc::{Failed, Nvrtc};
 use crate::options::{CodeForm, CudaOptions};
@@ -20,6 +21,7 @@ pub(crate) struct Compiler {
     /// Or why there is none.
     nvrtc: Result<Arc<Nvrtc>, String>,
     options: Vec<String>,
+    includes: Includes,
     form: CodeForm,
     /// Ten times the device's compute capability.
     capability: u32,
@@ -46,10 +48,11 @@ impl Compiler {
     fn new(options: &CudaOptions, form: CodeForm, capability: u32, driver: i32) -> Self {
         let nvrtc = Nvrtc::load(options.compiler.as_deref(), driver / 1000);
         let CudaOptions { include_paths, compile_options, .. } = options;
+        let includes = Includes::of(!include_paths.is_empty(), compile_options.iter().map(String::as_str));
         let beside = nvrtc.as_ref().ok().and_then(|nvrtc| nvrtc.include.as_ref());
         let include = include_paths.iter().chain(beside).map(|path| format!("--include-path={}", path.display()));
         let options = compile_options.iter().cloned().chain(include).collect();
-        Self { nvrtc, options, form, capability, driver }
+        Self { nvrtc, options, includes, form, capability, driver }
     }
 
     /// Why there is no compiler, where there is none.
@@ -66,6 +69,12 @@ impl Compiler {
             }
             Err(_) => "no NVRTC".to_string(),
         }
+    }
+
+    /// Whether all that the code of a source depends on is the source, its constants, the [identity](Self::identity) and the hardware, so
+    /// that it may be kept: not where headers may be edited.
+    pub(crate) fn knows_all_of(&self, source: &str) -> bool {
+        self.includes.are_the_toolkits(source)
     }
 
     /// The error of code that this compiler made and the driver did not take: a compiler newer than the driver is named, with both versions.

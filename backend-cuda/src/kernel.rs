@@ -95,16 +95,22 @@ pub(crate) fn compile(device: &Arc<Device>, compiler: &Compiler, job: &CompileJo
     let load = |image: &Image<'_>| Function::load(device, kernel, image).map(|made| CudaCode(Arc::new(made)));
     match source.form() {
         SourceForm::CudaC => {
-            if let Some(stored) = job.stored
+            let source = source.as_text().ok_or_else(no_text)?;
+            // What could depend on a header that is edited is compiled each time.
+            let is_known = compiler.knows_all_of(source);
+            if let Some(stored) = job.stored.filter(|_| is_known)
                 && let Some(code) = of_stored(stored, load)?
             {
                 return Ok(Compiled { code, stored: StoredCode::Used });
             }
-            let source = source.as_text().ok_or_else(no_text)?;
             let text = Text { kernel: kernel.name(), source, constants: kernel.constants() };
             let bytes = compiler.compile(text)?;
             let code = load(&Image::of(&bytes).map_err(refused)?).map_err(|error| compiler.explained(error))?;
-            let stored = if job.stored.is_some() { StoredCode::Damaged(bytes) } else { StoredCode::Keep(bytes) };
+            let stored = match job.stored {
+                _ if !is_known => StoredCode::None,
+                Some(_) => StoredCode::Damaged(bytes),
+                None => StoredCode::Keep(bytes),
+            };
             Ok(Compiled { code, stored })
         }
         // The driver keeps what it compiles of PTX itself.

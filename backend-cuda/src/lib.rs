@@ -17,6 +17,7 @@ mod functions;
 mod grid;
 mod image;
 mod import;
+mod includes;
 mod kernel;
 mod lane;
 mod launch;

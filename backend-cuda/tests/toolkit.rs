@@ -1,10 +1,10 @@
-//! The compiler's toolkit: which headers are found.
+//! The compiler's toolkit: which headers are found, and when what was compiled of them may be kept.
 
 #![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
 
 mod rig;
 
-use rig::kernels::{Compiled, cuda};
+use rig::kernels::{Compiled, compiling, cuda};
 use rig::{Rig, claim, double, part};
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,6 +15,7 @@ use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::kernel::Interface;
 use trunnion_runtime_core::server::Bounds;
 
+const STEPS: &str = "#include <step.h>\nextern \"C\" __global__ void k(unsigned* x) { x[0] = STEP; }";
 const HALVES: &str = "#include <cuda_fp16.h>\n\
     extern \"C\" __global__ void k(unsigned* x) { x[0] = (unsigned)__half2float(__float2half(1.5f) + __float2half(0.5f)); }";
 
@@ -46,6 +47,34 @@ fn stores(rig: &mut Rig, text: &str, stored: Option<&[u8]>) -> (u32, StoredCode)
     let page = rig.page_of(&[0; 4]);
     rig.run(&Compiled { kernel, code: compiled.code }, [1, 1, 1], &[part(&page, 0, 4)], &[]);
     (rig.first(&page), compiled.stored)
+}
+
+#[test]
+fn a_header_that_was_edited_is_read_again_whatever_was_stored() {
+    let here = Scratch::new("edited");
+    compiling(&CudaOptions::default().include_path(&here.0), |rig| {
+        // What somebody stored of the header as it was.
+        let (_, stored) = stores(rig, "extern \"C\" __global__ void k(unsigned* x) { x[0] = 5; }", None);
+        let StoredCode::Keep(stale) = stored else { panic!("nothing to keep: {stored:?}") };
+        for step in [5, 9] {
+            std::fs::write(here.0.join("step.h"), format!("#define STEP {step}\n")).unwrap();
+            for stored in [None, Some(&stale[..])] {
+                let (found, stored) = stores(rig, STEPS, stored);
+                assert!(found == step && matches!(stored, StoredCode::None), "{found}, {stored:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_has_no_headers_but_the_toolkits_is_kept() {
+    compiling(&CudaOptions::default(), |rig| {
+        let (found, stored) = stores(rig, HALVES, None);
+        let StoredCode::Keep(bytes) = stored else { panic!("nothing to keep: {stored:?}") };
+        assert_eq!(found, 2);
+        let (found, stored) = stores(rig, HALVES, Some(&bytes));
+        assert!(found == 2 && matches!(stored, StoredCode::Used), "{found}, {stored:?}");
+    });
 }
 
 #[test]
