@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 /// The environment variable that says where the compiler is, where no option does.
 pub(crate) const DIRECTORY_VARIABLE: &str = "TRUNNION_CUDA_COMPILERS";
 
-type Program = *mut core::ffi::c_void;
+type Program = *mut c_void;
 
 /// A text of the compiler's, asked for as its size and then as its bytes.
 type SizeOf = unsafe extern "C" fn(Program, *mut usize) -> c_int;
@@ -271,9 +271,10 @@ impl Drop for NvrtcProgram<'_> {
 /// The file that a function is in: a library that was opened by its name may be anywhere.
 #[cfg(unix)]
 fn place(function: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int) -> Option<PathBuf> {
+    use core::mem::MaybeUninit;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
-    let mut found = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: any address can be asked about, and the place is for what is known of it.
     let is_known = unsafe { libc::dladdr(function as *const c_void, found.as_mut_ptr()) } != 0;
     // SAFETY: it is numbers and pointers, each of which may be zero.
