@@ -20,7 +20,8 @@ use trunnion_runtime_core::properties::{
 
 use sys::CUdevice_attribute_enum as Attribute;
 
-/// The most buffers of a kernel. Pointers and lengths of so many, and the parameters, are within the 4 KiB that a launch takes.
+/// The most buffers of a kernel. Pointers and lengths of so many, and the parameters, are within the 4 KiB that every function takes; with
+/// tensor maps they need not be, so the sum is looked at when a kernel is compiled.
 const MAX_BUFFERS: u32 = 64;
 
 /// The most bytes of parameters of a kernel.
