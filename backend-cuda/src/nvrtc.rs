@@ -36,6 +36,9 @@ type Create = unsafe extern "C" fn(
     *const *const c_char,
 ) -> c_int;
 
+/// Where a compiler is to be, where somebody said so, and the major version of the driver's.
+type Wanted = (Option<PathBuf>, i32);
+
 /// The compiler, loaded.
 pub(crate) struct Nvrtc {
     /// The toolkit's headers, where they were found.
@@ -70,7 +73,7 @@ impl Nvrtc {
     /// # Errors
     /// Where it was looked for, and what would help.
     pub(crate) fn load(asked: Option<&Path>, driver: i32) -> Result<Arc<Self>, String> {
-        static LOADED: Mutex<Vec<((Option<PathBuf>, i32), Arc<Nvrtc>)>> = Mutex::new(Vec::new());
+        static LOADED: Mutex<Vec<(Wanted, Arc<Nvrtc>)>> = Mutex::new(Vec::new());
         let asked = asked.map(Path::to_path_buf).or_else(|| env::var_os(DIRECTORY_VARIABLE).map(PathBuf::from));
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = (asked, driver);
@@ -142,7 +145,7 @@ impl Nvrtc {
         if path.is_file() {
             return Self::load_file(path);
         }
-        Self::best(toolkit::find(path, driver).into_iter(), driver).unwrap_or_else(|| Err(toolkit::not_in(path)))
+        Self::best(toolkit::find(path, driver), driver).unwrap_or_else(|| Err(toolkit::not_in(path)))
     }
 
     /// Of compilers that may be there, the first that is and is not newer than the driver, else the first that is; nothing where there is

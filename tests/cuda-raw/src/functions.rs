@@ -2,7 +2,7 @@
 
 #![allow(non_snake_case, reason = "the names are CUDA's")]
 
-use crate::{Access, Address, Copy2D, Handle, MISSING, Placement};
+use crate::{Access, Address, Copy2D, Handle, HostFunction, MISSING, Placement};
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use libloading::Library;
 
@@ -54,6 +54,7 @@ functions! {
     cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int);
     cuDevicePrimaryCtxRelease_v2(device: c_int);
     cuDevicePrimaryCtxReset_v2(device: c_int);
+    cuCtxGetCurrent(context: *mut Handle);
     cuCtxSetCurrent(context: Handle);
     cuCtxPushCurrent_v2(context: Handle);
     cuCtxPopCurrent_v2(context: *mut Handle);
@@ -70,6 +71,7 @@ functions! {
     cuMemcpyHtoDAsync_v2(to: Address, from: *const c_void, bytes: usize, stream: Handle);
     cuMemcpyDtoH_v2(to: *mut c_void, from: Address, bytes: usize);
     cuMemcpy2DAsync_v2(copy: *const Copy2D, stream: Handle);
+    cuMemsetD8_v2(address: Address, value: u8, bytes: usize);
     cuMemsetD8Async(address: Address, value: u8, bytes: usize, stream: Handle);
     cuMemsetD32_v2(address: Address, value: c_uint, words: usize);
     cuMemsetD32Async(address: Address, value: c_uint, words: usize, stream: Handle);
@@ -92,6 +94,9 @@ functions! {
     cuEventCreate(event: *mut Handle, flags: c_uint);
     cuEventRecord(event: Handle, stream: Handle);
     cuEventQuery(event: Handle);
+    cuEventSynchronize(event: Handle);
+    cuEventDestroy_v2(event: Handle);
+    cuLaunchHostFunc(stream: Handle, function: Option<HostFunction>, data: *mut c_void);
     cuModuleLoadData(module: *mut Handle, image: *const c_void);
     cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char);
     cuFuncGetParamInfo(function: Handle, index: usize, offset: *mut usize, bytes: *mut usize);

@@ -16,5 +16,8 @@ pub type Address = u64;
 /// A context, stream, event, module, function or graph, or memory that is not mapped.
 pub type Handle = *mut core::ffi::c_void;
 
+/// A function of the program's that a stream calls. Equivalent to: `CUhostFn`.
+pub type HostFunction = unsafe extern "C" fn(*mut core::ffi::c_void);
+
 /// What a function answers that the driver does not have. Equivalent to: `CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`.
 pub const MISSING: u32 = 36;
