@@ -67,6 +67,13 @@ fn what_fails_is_named_and_the_others_are_run() {
 }
 
 #[test]
+fn a_workload_that_says_it_was_not_run_has_failed() {
+    let (code, said) = Package::new("left", [ASSUMPTIONS, SUITE, ("benches", "echo NOT RUN: no driver"), DIGITS]).run();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("workloads: FAILED (not all was run)") && said.contains("gpu: FAILED: workloads"), "{said}");
+}
+
+#[test]
 fn a_driver_without_a_device_is_not_run_on() {
     let none = [("trunnion-assumptions", "exit 3"), SUITE, WORKLOADS, DIGITS];
     let (code, said) = Package::new("none", none).run();
