@@ -403,7 +403,7 @@ pub struct Compiled<C> {
 /// What became of stored code, or what to store.
 #[derive(Debug)]
 pub enum StoredCode {
-    /// This device keeps nothing.
+    /// Nothing is to be kept: this device keeps nothing, or this code depends on more than source, options and hardware.
     None,
     /// The stored code was used.
     Used,

@@ -1,6 +1,8 @@
 //! CUDA C++ to code, by NVRTC: for which hardware, with which options, and what its log says.
 
 use crate::device::Device;
+use crate::includes::Includes;
+use crate::library::version_text;
 use crate::nvrtc::{Failed, Nvrtc};
 use crate::options::{CodeForm, CudaOptions};
 use alloc::ffi::CString;
@@ -19,9 +21,12 @@ pub(crate) struct Compiler {
     /// Or why there is none.
     nvrtc: Result<Arc<Nvrtc>, String>,
     options: Vec<String>,
+    includes: Includes,
     form: CodeForm,
     /// Ten times the device's compute capability.
     capability: u32,
+    /// The newest CUDA that the driver is for, as it says it.
+    driver: i32,
 }
 
 /// A source to be compiled.
@@ -36,16 +41,18 @@ impl Compiler {
     /// The compiler for a device, as its options say. Where there is no NVRTC, whoever compiles is told why.
     pub(crate) fn of(device: &Device) -> Self {
         let ((major, minor), options) = (device.capability, &device.options);
-        Self::new(options, device.code_form(), 10 * major + minor)
+        Self::new(options, device.code_form(), 10 * major + minor, device.library.version)
     }
 
-    /// The compiler for devices of a compute capability, given ten times.
-    fn new(options: &CudaOptions, form: CodeForm, capability: u32) -> Self {
-        let nvrtc = Nvrtc::load(options.compiler.as_deref());
+    /// The compiler for devices of a compute capability, given ten times, with a driver of this version.
+    fn new(options: &CudaOptions, form: CodeForm, capability: u32, driver: i32) -> Self {
+        let nvrtc = Nvrtc::load(options.compiler.as_deref(), driver / 1000);
+        let CudaOptions { include_paths, compile_options, .. } = options;
+        let includes = Includes::of(!include_paths.is_empty(), compile_options.iter().map(String::as_str));
         let beside = nvrtc.as_ref().ok().and_then(|nvrtc| nvrtc.include.as_ref());
-        let include = options.include_paths.iter().chain(beside);
-        let include = include.map(|path| format!("--include-path={}", path.display()));
-        Self { options: options.compile_options.iter().cloned().chain(include).collect(), nvrtc, form, capability }
+        let include = include_paths.iter().chain(beside).map(|path| format!("--include-path={}", path.display()));
+        let options = compile_options.iter().cloned().chain(include).collect();
+        Self { nvrtc, options, includes, form, capability, driver }
     }
 
     /// Why there is no compiler, where there is none.
@@ -61,6 +68,28 @@ impl Compiler {
                 format!("NVRTC {major}.{minor} to {:?} {}", self.form, self.options.join(" "))
             }
             Err(_) => "no NVRTC".to_string(),
+        }
+    }
+
+    /// Whether all that the code of a source depends on is the source, its constants, the [identity](Self::identity) and the hardware, so
+    /// that it may be kept: not where headers may be edited.
+    pub(crate) fn knows_all_of(&self, source: &str) -> bool {
+        self.includes.are_the_toolkits(source)
+    }
+
+    /// The error of code that this compiler made and the driver did not take: a compiler newer than the driver is named, with both versions.
+    pub(crate) fn explained(&self, error: Error) -> Error {
+        let version = self.nvrtc.as_ref().map_or((0, 0), |nvrtc| nvrtc.version());
+        match error {
+            Error::Compile { kernel, message, line } if version > (self.driver / 1000, self.driver % 1000 / 10) => {
+                let (major, minor) = version;
+                let driver = version_text(self.driver);
+                let message = format!(
+                    "{message}; NVRTC {major}.{minor} made it, and the driver is for CUDA {driver}: the option `compiler` names another NVRTC"
+                );
+                Error::Compile { kernel, message, line }
+            }
+            other => other,
         }
     }
 
@@ -132,7 +161,7 @@ pub(crate) fn check_constant(kernel: &str, source: &str, name: &str) -> Result<(
     let is_name = words(name).eq([name]) && !name.starts_with(|first: char| first.is_ascii_digit());
     let why = if !is_name {
         format!("constant `{name}` is not the name of a macro")
-    } else if !source.contains("#include") && !words(source).any(|word| word == name) {
+    } else if !source.contains("include") && !words(source).any(|word| word == name) {
         format!("constant `{name}` is not in the source")
     } else {
         return Ok(());
@@ -213,7 +242,9 @@ mod tests {
     fn a_constant_must_be_a_macro_that_the_source_has() {
         let source = "int x = N + N_2;";
         assert!(check_constant("k", source, "N").is_ok() && check_constant("k", source, "N_2").is_ok());
-        assert!(check_constant("k", "#include <n.h>", "N").is_ok());
+        assert!(
+            check_constant("k", "#include <n.h>", "N").is_ok() && check_constant("k", "# include <n.h>", "N").is_ok()
+        );
         for (name, why) in
             [("M", "not in the source"), ("N_", "not in the source"), ("7", "not the name"), ("", "not the name")]
         {
@@ -226,7 +257,22 @@ mod tests {
         let compilers = Compilers::for_test(test)?;
         // NVRTC looks for a driver, and finds the double.
         Double::open().unwrap();
-        Some(Compiler::new(&options.clone().compiler(&compilers.root), form, capability))
+        Some(Compiler::new(&options.clone().compiler(&compilers.root), form, capability, 13_000))
+    }
+
+    #[test]
+    fn code_that_a_driver_older_than_the_compiler_refuses_is_told_with_both_versions() {
+        let test = "code that a driver older than the compiler refuses is told with both versions";
+        let Some(mut compiler) = compiler(test, &CudaOptions::default(), CodeForm::Cubin, 90) else { return };
+        let refused = || Error::Compile { kernel: "k".to_string(), message: "it is refused".to_string(), line: None };
+        assert_eq!(compiler.explained(refused()), refused());
+        compiler.driver = 12_080;
+        let error = compiler.explained(refused()).to_string();
+        for words in ["it is refused", "NVRTC 13.0", "CUDA 12.8", "`compiler`"] {
+            assert!(error.contains(words), "{error}");
+        }
+        let other = Error::InvalidKernel { kernel: "k".to_string(), why: "arguments".to_string() };
+        assert_eq!(compiler.explained(other.clone()), other);
     }
 
     #[test]

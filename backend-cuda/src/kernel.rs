@@ -29,6 +29,9 @@ use sys::CUfunction_attribute_enum as Attribute;
 /// Bytes of a pointer, and of a length.
 const WORD: usize = size_of::<u64>();
 
+/// Bytes of arguments that every function can take, and how many since CUDA 12.1, on hardware of compute capability 7.0 and later.
+const MOST_ARGUMENTS: (u64, u64) = (4096, 32_764);
+
 /// A compiled kernel. Batches that use it hold it, so that it may be dropped at any time, also after its driver.
 ///
 /// Equivalent to: a `CUfunction` with its `CUmodule`.
@@ -85,26 +88,34 @@ unsafe impl Sync for Function {}
 ///
 /// # Errors
 /// [`Error::Compile`] for code the device does not take; [`Error::InvalidKernel`] for code that is not what the kernel declares;
-/// [`Error::TooManyResources`] for workgroups larger than the code can have; what the driver answers.
+/// [`Error::TooManyResources`] for workgroups larger than the code can have, and for more arguments than a function takes; what the driver
+/// answers.
 pub(crate) fn compile(device: &Arc<Device>, compiler: &Compiler, job: &CompileJob<'_>) -> Result<Compiled<CudaCode>> {
     let _inside = Inside::compiling()?;
     let kernel = job.kernel;
+    check_size(device, kernel)?;
     let refused = |message: String| Error::Compile { kernel: kernel.name().to_string(), message, line: None };
     let no_text = || refused("its source is not what it says it is".to_string());
     let source = kernel.source();
     let load = |image: &Image<'_>| Function::load(device, kernel, image).map(|made| CudaCode(Arc::new(made)));
     match source.form() {
         SourceForm::CudaC => {
-            if let Some(stored) = job.stored
+            let source = source.as_text().ok_or_else(no_text)?;
+            // What could depend on a header that is edited is compiled each time.
+            let is_known = compiler.knows_all_of(source);
+            if let Some(stored) = job.stored.filter(|_| is_known)
                 && let Some(code) = of_stored(stored, load)?
             {
                 return Ok(Compiled { code, stored: StoredCode::Used });
             }
-            let source = source.as_text().ok_or_else(no_text)?;
             let text = Text { kernel: kernel.name(), source, constants: kernel.constants() };
             let bytes = compiler.compile(text)?;
-            let code = load(&Image::of(&bytes).map_err(refused)?)?;
-            let stored = if job.stored.is_some() { StoredCode::Damaged(bytes) } else { StoredCode::Keep(bytes) };
+            let code = load(&Image::of(&bytes).map_err(refused)?).map_err(|error| compiler.explained(error))?;
+            let stored = match job.stored {
+                _ if !is_known => StoredCode::None,
+                Some(_) => StoredCode::Damaged(bytes),
+                None => StoredCode::Keep(bytes),
+            };
             Ok(Compiled { code, stored })
         }
         // The driver keeps what it compiles of PTX itself.
@@ -116,6 +127,26 @@ pub(crate) fn compile(device: &Arc<Device>, compiler: &Compiler, job: &CompileJo
             let image = Image::binary(source.content().ok_or_else(no_text)?).map_err(refused)?;
             Ok(Compiled { code: load(&image)?, stored: StoredCode::None })
         }
+    }
+}
+
+/// Whether a function can take the arguments that the kernel cannot do without. How many lengths of buffers a function declares beside
+/// them is held against the limit by the compiler.
+fn check_size(device: &Device, kernel: &KernelHandle) -> Result<()> {
+    let (few, many) = MOST_ARGUMENTS;
+    let has_many = device.library.version >= 12_010 && device.capability >= (7, 0);
+    let max = if has_many { many } else { few };
+    let interface = kernel.interface();
+    let words = interface.buffers.len() + tensor::WORDS * interface.tensor_maps.len();
+    let requested = (WORD * words) as u64 + u64::from(interface.parameters);
+    match requested <= max {
+        true => Ok(()),
+        false => Err(Error::TooManyResources {
+            kernel: kernel.name().to_string(),
+            resource: Resource::Arguments,
+            requested,
+            max,
+        }),
     }
 }
 

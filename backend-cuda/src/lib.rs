@@ -17,6 +17,7 @@ mod functions;
 mod grid;
 mod image;
 mod import;
+mod includes;
 mod kernel;
 mod lane;
 mod launch;
@@ -33,6 +34,7 @@ mod retired;
 mod storage;
 mod stream;
 mod tensor;
+mod toolkit;
 mod transfer;
 
 pub use backend::CudaBackend;

@@ -1,45 +1,28 @@
-//! NVIDIA's run-time compiler as a library: where it is looked for, and its functions.
+//! NVIDIA's run-time compiler as a library: which one is loaded, and its functions.
 //!
 //! Once loaded it stays: nobody has shown that its threads and caches bear being unloaded. Result codes are taken as integers, since a
 //! later library may have codes that are not known here.
 
 use crate::options::CodeForm;
+use crate::toolkit;
 use alloc::borrow::ToOwned;
 use alloc::ffi::CString;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::ManuallyDrop;
 use core::ptr;
 use libloading::Library;
+use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::{env, fs};
 
 /// The environment variable that says where the compiler is, where no option does.
 pub(crate) const DIRECTORY_VARIABLE: &str = "TRUNNION_CUDA_COMPILERS";
 
-/// The library's names, newest first.
-#[cfg(not(windows))]
-const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-#[cfg(windows)]
-const NAMES: [&str; 2] = ["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"];
-
-/// How the name of the library begins that the compiler opens by name, so that it comes first.
-#[cfg(not(windows))]
-const BUILTINS: &str = "libnvrtc-builtins.so";
-#[cfg(windows)]
-const BUILTINS: &str = "nvrtc-builtins64_";
-
-/// Where a toolkit's libraries are within its directory.
-const FOLDERS: [&str; 4] = ["", "lib", "lib64", "bin"];
-
-/// Where wheels of Python have them within `site-packages`.
-const WHEELS: [&str; 2] = ["nvidia/cu13", "nvidia/cuda_nvrtc"];
-
-type Program = *mut core::ffi::c_void;
+type Program = *mut c_void;
 
 /// A text of the compiler's, asked for as its size and then as its bytes.
 type SizeOf = unsafe extern "C" fn(Program, *mut usize) -> c_int;
@@ -53,9 +36,12 @@ type Create = unsafe extern "C" fn(
     *const *const c_char,
 ) -> c_int;
 
+/// Where a compiler is to be, where somebody said so, and the major version of the driver's.
+type Wanted = (Option<PathBuf>, i32);
+
 /// The compiler, loaded.
 pub(crate) struct Nvrtc {
-    /// The toolkit's headers, where they lie beside the library.
+    /// The toolkit's headers, where they were found.
     pub(crate) include: Option<PathBuf>,
     version: (c_int, c_int),
     /// What it compiles for, as ten times the compute capability; empty where it does not say.
@@ -81,22 +67,24 @@ pub(crate) struct Failed {
 }
 
 impl Nvrtc {
-    /// Loads the compiler from where it was asked for, else from where it is usual; of a process's loads of one place the first counts.
+    /// Loads the compiler from where it was asked for, else from where it is usual: the newest that is not newer than a driver for CUDA of
+    /// this major version, or a newer one where there is no other. Of a process's loads of one place the first counts.
     ///
     /// # Errors
     /// Where it was looked for, and what would help.
-    pub(crate) fn load(asked: Option<&Path>) -> Result<Arc<Self>, String> {
-        static LOADED: Mutex<Vec<(Option<PathBuf>, Arc<Nvrtc>)>> = Mutex::new(Vec::new());
+    pub(crate) fn load(asked: Option<&Path>, driver: i32) -> Result<Arc<Self>, String> {
+        static LOADED: Mutex<Vec<(Wanted, Arc<Nvrtc>)>> = Mutex::new(Vec::new());
         let asked = asked.map(Path::to_path_buf).or_else(|| env::var_os(DIRECTORY_VARIABLE).map(PathBuf::from));
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, known)) = loaded.iter().find(|(of, _)| *of == asked) {
+        let wanted = (asked, driver);
+        if let Some((_, known)) = loaded.iter().find(|(of, _)| *of == wanted) {
             return Ok(known.clone());
         }
-        let found = Arc::new(match &asked {
-            Some(path) => Self::load_from(path)?,
-            None => Self::load_usual()?,
+        let found = Arc::new(match &wanted.0 {
+            Some(path) => Self::load_from(path, driver)?,
+            None => Self::load_usual(driver)?,
         });
-        loaded.push((asked, found.clone()));
+        loaded.push((wanted, found.clone()));
         Ok(found)
     }
 
@@ -141,58 +129,55 @@ impl Nvrtc {
         Err(Failed { call, code, meaning })
     }
 
-    fn load_usual() -> Result<Self, String> {
-        let by_name = NAMES.iter().find_map(|name| open(Path::new(name)).ok());
-        if let Some(library) = by_name {
-            return Self::of(alloc::vec![library], None);
-        }
-        let toolkits = ["CUDA_PATH", "CUDA_HOME"].iter().filter_map(env::var_os).map(PathBuf::from);
-        let toolkits: Vec<_> = toolkits.chain([PathBuf::from("/usr/local/cuda")]).collect();
-        match toolkits.iter().find_map(|toolkit| find(toolkit)) {
-            Some(file) => Self::load_file(&file),
-            None => Err(format!(
+    fn load_usual(driver: i32) -> Result<Self, String> {
+        let nowhere = || {
+            Err(format!(
                 "there is no {} where the system looks for libraries, nor in {}; the option `compiler` or {DIRECTORY_VARIABLE} \
                  says where NVRTC is",
-                NAMES.join(", "),
-                listed(&toolkits)
-            )),
-        }
+                toolkit::known(),
+                toolkit::listed(&toolkit::usual_directories())
+            ))
+        };
+        Self::best(toolkit::usual(driver), driver).unwrap_or_else(nowhere)
     }
 
-    fn load_from(path: &Path) -> Result<Self, String> {
+    fn load_from(path: &Path, driver: i32) -> Result<Self, String> {
         if path.is_file() {
             return Self::load_file(path);
         }
-        match find(path) {
-            Some(file) => Self::load_file(&file),
-            None => Err(format!("there is no {} in {}", NAMES.join(", "), path.display())),
+        Self::best(toolkit::find(path, driver), driver).unwrap_or_else(|| Err(toolkit::not_in(path)))
+    }
+
+    /// Of compilers that may be there, the first that is and is not newer than the driver, else the first that is; nothing where there is
+    /// none.
+    fn best(candidates: impl IntoIterator<Item = PathBuf>, driver: i32) -> Option<Result<Self, String>> {
+        let (mut newer, mut broken) = (None, None);
+        for candidate in candidates {
+            match Self::load_file(&candidate) {
+                Ok(found) if found.version.0 <= driver => return Some(Ok(found)),
+                Ok(found) => drop(newer.get_or_insert(found)),
+                // A name that the system does not know.
+                Err(_) if !candidate.is_file() => {}
+                Err(why) => drop(broken.get_or_insert(why)),
+            }
         }
+        newer.map(Ok).or(broken.map(Err))
     }
 
     fn load_file(file: &Path) -> Result<Self, String> {
-        let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
-        let mut libraries = Vec::new();
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            // One that does not load is missed when the compiler looks for it, with its words.
-            if name.to_string_lossy().starts_with(BUILTINS)
-                && let Ok(library) = open(&entry.path())
-            {
-                libraries.push(library);
-            }
-        }
+        // One that does not load is missed when the compiler looks for it, with its words.
+        let mut libraries: Vec<_> = toolkit::builtins(file).iter().filter_map(|path| open(path).ok()).collect();
         libraries.push(open(file)?);
-        let include = folder.parent().map(|root| root.join("include")).filter(|include| include.is_dir());
-        Self::of(libraries, include)
+        Self::of(libraries, file)
     }
 
     /// The compiler of the last of these libraries.
-    fn of(libraries: Vec<Library>, include: Option<PathBuf>) -> Result<Self, String> {
+    fn of(libraries: Vec<Library>, file: &Path) -> Result<Self, String> {
         let libraries = ManuallyDrop::new(libraries);
         let library = libraries.last().ok_or("no library")?;
         let cubin = optional(library, "nvrtcGetCUBINSize").zip(optional(library, "nvrtcGetCUBIN"));
         let mut nvrtc = Self {
-            include,
+            include: None,
             version: (0, 0),
             architectures: Vec::new(),
             create: required(library, "nvrtcCreateProgram")?,
@@ -210,6 +195,7 @@ impl Nvrtc {
         let code = unsafe { version(&raw mut major, &raw mut minor) };
         nvrtc.done("nvrtcVersion", code).map_err(|failed| failed.to_string())?;
         nvrtc.version = (major, minor);
+        nvrtc.include = toolkit::headers(place(version).as_deref().or(Some(file)));
         nvrtc.architectures = architectures(library);
         nvrtc._libraries = libraries;
         Ok(nvrtc)
@@ -285,18 +271,27 @@ impl Drop for NvrtcProgram<'_> {
     }
 }
 
-/// The compiler's file in a toolkit's directory, or in one that wheels of Python were installed to.
-fn find(directory: &Path) -> Option<PathBuf> {
-    let pythons = fs::read_dir(directory.join("lib")).into_iter().flatten().flatten();
-    let nested = pythons.flat_map(|python| WHEELS.map(|wheel| python.path().join("site-packages").join(wheel)));
-    let roots: Vec<_> = [directory.to_path_buf()].into_iter().chain(nested).collect();
-    let files = roots.iter().flat_map(|root| FOLDERS.iter().map(move |folder| root.join(folder)));
-    files.flat_map(|folder| NAMES.map(|name| folder.join(name))).find(|file| file.is_file())
+/// The file that a function is in: a library that was opened by its name may be anywhere.
+#[cfg(unix)]
+fn place(function: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int) -> Option<PathBuf> {
+    use core::mem::MaybeUninit;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: any address can be asked about, and the place is for what is known of it.
+    let is_known = unsafe { libc::dladdr(function as *const c_void, found.as_mut_ptr()) } != 0;
+    // SAFETY: it is numbers and pointers, each of which may be zero.
+    let name = unsafe { found.assume_init() }.dli_fname;
+    if !is_known || name.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's own text, which ends with a zero and stays for as long as the library, which is never unloaded.
+    Some(PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes())))
 }
 
-fn listed(paths: &[PathBuf]) -> String {
-    let all: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-    all.join(", ")
+#[cfg(not(unix))]
+fn place(_: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int) -> Option<PathBuf> {
+    None
 }
 
 fn open(path: &Path) -> Result<Library, String> {
@@ -328,5 +323,73 @@ fn architectures(library: &Library) -> Vec<u32> {
     match unsafe { list(all.as_mut_ptr()) } {
         0 => all.into_iter().filter_map(|one| u32::try_from(one).ok()).collect(),
         _ => Vec::new(),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::process::Command;
+
+    /// A directory of compilers that do nothing but say their versions.
+    struct Compilers(PathBuf);
+
+    impl Compilers {
+        fn of(test: &str, versions: &[(&str, i32, i32)]) -> Self {
+            let root = env::temp_dir().join(format!("trunnion-nvrtc-{test}-{}", std::process::id()));
+            fs::create_dir_all(root.join("lib")).unwrap();
+            for (name, major, minor) in versions {
+                let others =
+                    ["CreateProgram", "DestroyProgram", "CompileProgram", "GetProgramLogSize", "GetProgramLog"];
+                let others = others.into_iter().chain(["GetPTXSize", "GetPTX"]);
+                let others: String = others.map(|name| format!("int nvrtc{name}(void) {{ return 1; }}\n")).collect();
+                let text = format!(
+                    "int nvrtcVersion(int *major, int *minor) {{ *major = {major}; *minor = {minor}; return 0; }}\n\
+                     const char *nvrtcGetErrorString(int code) {{ return \"no\"; }}\n{others}"
+                );
+                let source = root.join("fake.c");
+                fs::write(&source, text).unwrap();
+                let mut compiler = Command::new("cc");
+                compiler.args(["-shared", "-fPIC", "-o"]).arg(root.join("lib").join(name)).arg(&source);
+                assert!(compiler.status().unwrap().success());
+            }
+            Self(root)
+        }
+
+        fn version(&self, driver: i32) -> (i32, i32) {
+            Nvrtc::load(Some(&self.0), driver).unwrap().version()
+        }
+    }
+
+    impl Drop for Compilers {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).ok();
+        }
+    }
+
+    #[test]
+    fn of_two_compilers_the_newest_is_taken_that_is_not_newer_than_the_driver() {
+        let both = Compilers::of("two", &[("libnvrtc.so.13", 13, 1), ("libnvrtc.so.12", 12, 6)]);
+        assert_eq!([12, 13, 14].map(|driver| both.version(driver)), [(12, 6), (13, 1), (13, 1)]);
+    }
+
+    #[test]
+    fn a_compiler_newer_than_the_driver_is_taken_where_there_is_no_other() {
+        // Which version a name without one has shows when it is loaded.
+        let newer = Compilers::of("newer", &[("libnvrtc.so", 14, 0), ("libnvrtc.so.13", 13, 1)]);
+        assert_eq!([12, 13].map(|driver| newer.version(driver)), [(14, 0), (13, 1)]);
+        let unnamed = Compilers::of("unnamed", &[("libnvrtc.so", 12, 2), ("libnvrtc.so.13", 13, 1)]);
+        assert_eq!(unnamed.version(12), (12, 2));
+    }
+
+    #[test]
+    fn one_that_does_not_load_is_named_where_there_is_no_other() {
+        let broken = Compilers::of("broken", &[("libnvrtc.so.12", 12, 6)]);
+        fs::write(broken.0.join("lib/libnvrtc.so.13"), "no library").unwrap();
+        assert_eq!(broken.version(13), (12, 6));
+        fs::remove_file(broken.0.join("lib/libnvrtc.so.12")).unwrap();
+        let why = Nvrtc::load(Some(&broken.0), 14).unwrap_err();
+        assert!(why.contains("libnvrtc.so.13"), "{why}");
     }
 }

@@ -20,7 +20,8 @@ use trunnion_runtime_core::properties::{
 
 use sys::CUdevice_attribute_enum as Attribute;
 
-/// The most buffers of a kernel. Pointers and lengths of so many, and the parameters, are within the 4 KiB that a launch takes.
+/// The most buffers of a kernel. Pointers and lengths of so many, and the parameters, are within the 4 KiB that every function takes; with
+/// tensor maps they need not be, so the sum is looked at when a kernel is compiled.
 const MAX_BUFFERS: u32 = 64;
 
 /// The most bytes of parameters of a kernel.
@@ -106,7 +107,8 @@ fn bus(survey: &Survey) -> Option<String> {
 pub(crate) fn properties(survey: &Survey, options: &CudaOptions) -> Result<DeviceProperties> {
     let info = info(survey, options)?;
     let mut features = Features::new(elems(survey), vec![SourceForm::CudaC, SourceForm::Ptx, SourceForm::Cubin]);
-    features.timing = TimingMethod::Device;
+    // Events of the device's own clock are for whoever asks for times, which nobody can yet.
+    features.timing = TimingMethod::Host;
     features.bounds = BoundsAbility::None;
     features.indirect_dispatch = grid::READS_COUNTS_ON_DEVICE;
     features.host_visible = false;

@@ -4,13 +4,13 @@
 
 mod rig;
 
-use rig::{Gate, assert_clean, claim, double};
+use rig::{Gate, assert_clean, claim, done, double, raw};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use trunnion_backend_cuda::cudarc::driver::sys;
 use trunnion_backend_cuda::{CudaBackend, CudaEvent, CudaImport, CudaOptions, CudaResource};
 use trunnion_cuda_double::Device;
+use trunnion_cuda_raw::Address;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::{Client, Resource};
@@ -64,14 +64,10 @@ fn pattern(size: usize, seed: u8) -> Vec<u8> {
     (0..size).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
-fn done(result: sys::CUresult) {
-    assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
-}
-
 /// Memory that a program made for itself in a device's primary context.
 struct Own {
     resource: Resource<CudaResource>,
-    address: sys::CUdeviceptr,
+    address: Address,
     freed: Arc<AtomicU32>,
 }
 
@@ -82,8 +78,8 @@ impl Own {
         within(resource.context(), || {
             // SAFETY: the place is for an address, and the context is current.
             unsafe {
-                done(sys::cuMemAlloc_v2(&mut address, size));
-                done(sys::cuMemsetD8_v2(address, 1, size));
+                done(raw().cuMemAlloc_v2(&mut address, size));
+                done(raw().cuMemsetD8_v2(address, 1, size));
             }
         });
         Self { resource, address, freed: freed.clone() }
@@ -91,18 +87,19 @@ impl Own {
 }
 
 /// Does something with a context.
-fn within(mut context: sys::CUcontext, work: impl FnOnce()) {
+fn within<T>(context: *mut T, work: impl FnOnce()) {
+    let mut context = context.cast();
     // SAFETY: the context is there.
-    unsafe { done(sys::cuCtxPushCurrent_v2(context)) };
+    unsafe { done(raw().cuCtxPushCurrent_v2(context)) };
     work();
     // SAFETY: the place is for a handle.
-    unsafe { done(sys::cuCtxPopCurrent_v2(&mut context)) };
+    unsafe { done(raw().cuCtxPopCurrent_v2(&mut context)) };
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
         // SAFETY: the device is done with it.
-        within(self.resource.context(), || unsafe { done(sys::cuMemFree_v2(self.address)) });
+        within(self.resource.context(), || unsafe { done(raw().cuMemFree_v2(self.address)) });
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -130,7 +127,7 @@ fn memory_of_the_programs_own_is_used_where_it_is() {
         let mut seen = vec![0; 4096];
         within(context, || {
             // SAFETY: as long as what is copied, and the device is done with it.
-            unsafe { done(sys::cuMemcpyDtoH_v2(seen.as_mut_ptr().cast(), address + 16, 4096)) };
+            unsafe { done(raw().cuMemcpyDtoH_v2(seen.as_mut_ptr().cast(), address + 16, 4096)) };
         });
         assert_eq!(seen, pattern(4096, 1));
         assert_eq!(freed.load(Ordering::Relaxed), 0);
@@ -210,7 +207,7 @@ fn a_point_is_handed_out_as_an_event() {
         drop(resource);
         let wait = |event: &CudaEvent| {
             // SAFETY: the event keeps what it is of.
-            within(context, || unsafe { done(sys::cuEventSynchronize(event.event())) });
+            within(context, || unsafe { done(raw().cuEventSynchronize(event.event().cast())) });
         };
         // Of work that is under way, of work that is done, and of work that is held back.
         let event = client.export_event::<CudaEvent>(client.fill(&bytes, &[1]).unwrap()).unwrap();

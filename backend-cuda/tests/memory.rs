@@ -139,12 +139,12 @@ fn page_locked_memory_is_bounded_by_its_option() {
 
 #[test]
 fn the_current_context_of_a_thread_stays_as_it_was() {
-    use trunnion_backend_cuda::cudarc::driver::sys;
+    let raw = rig::raw();
     each(|rig| {
         let current = || {
             let mut context = std::ptr::null_mut();
             // SAFETY: the place is for a handle.
-            assert_eq!(unsafe { sys::cuCtxGetCurrent(&mut context) }, sys::CUresult::CUDA_SUCCESS);
+            rig::done(unsafe { raw.cuCtxGetCurrent(&mut context) });
             context
         };
         let mut own = std::ptr::null_mut();
@@ -153,8 +153,8 @@ fn the_current_context_of_a_thread_stays_as_it_was() {
             if context {
                 // SAFETY: the place is for a handle, and it is given back below.
                 unsafe {
-                    assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut own, another.ordinal()), sys::CUresult::CUDA_SUCCESS);
-                    assert_eq!(sys::cuCtxSetCurrent(own), sys::CUresult::CUDA_SUCCESS);
+                    rig::done(raw.cuDevicePrimaryCtxRetain(&mut own, another.ordinal()));
+                    rig::done(raw.cuCtxSetCurrent(own));
                 }
             }
             let before = current();
@@ -167,8 +167,8 @@ fn the_current_context_of_a_thread_stays_as_it_was() {
         }
         // SAFETY: as above.
         unsafe {
-            assert_eq!(sys::cuCtxSetCurrent(std::ptr::null_mut()), sys::CUresult::CUDA_SUCCESS);
-            assert_eq!(sys::cuDevicePrimaryCtxRelease_v2(another.ordinal()), sys::CUresult::CUDA_SUCCESS);
+            rig::done(raw.cuCtxSetCurrent(std::ptr::null_mut()));
+            rig::done(raw.cuDevicePrimaryCtxRelease_v2(another.ordinal()));
         }
         another.release().unwrap();
     });

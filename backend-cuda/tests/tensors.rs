@@ -10,7 +10,7 @@ use trunnion_backend_core::driver::{Driver, DriverGrid};
 use trunnion_backend_cuda::CudaOptions;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::elem::ElemType;
-use trunnion_runtime_core::error::Error;
+use trunnion_runtime_core::error::{Error, Resource};
 use trunnion_runtime_core::kernel::{Interface, SourceKernel, Swizzle, TensorMap};
 
 /// Copies the tile of each workgroup, eight numbers by four, from the tensor to its place in `out`.
@@ -142,5 +142,39 @@ fn a_failure_to_make_a_map_is_of_its_launch() {
         let error = rig.launch_with(&mut stream, 1, &kernel, grid, &buffers, &shape(8, 8, 32)).unwrap_err();
         assert!(matches!(&error, Error::Driver { call, code: 801, .. } if call == "cuTensorMapEncodeTiled"), "{error}");
         rig.driver.close_stream(stream);
+    });
+}
+
+/// A kernel that takes so many maps and adds what it finds in the first bytes of some of them.
+fn many(maps: usize) -> SourceKernel {
+    let declared: Vec<String> = (0..maps).map(|i| format!("const __grid_constant__ Map m{i}")).collect();
+    let text = format!(
+        "struct alignas(64) Map {{ unsigned words[32]; }};\nstruct Parameters {{ unsigned long long width, height, pitch; }};\n\
+         extern \"C\" __global__ void many(const int* x, unsigned* out, {}, Parameters p) {{\n\
+         out[0] = (m0.words[0] == m{}.words[0]) + p.width; }}",
+        declared.join(", "),
+        maps - 1
+    );
+    let interface = Interface::new().read().claim(Access::ReadWrite).parameters(24);
+    let map = || TensorMap::new(0, ElemType::I32, [8, 4]);
+    cuda("many", &text, (0..maps).fold(interface, |interface, _| interface.tensor_map(map())))
+}
+
+#[test]
+fn as_many_maps_as_a_function_takes_work_and_more_are_refused_with_both_numbers() {
+    compiling(&CudaOptions::default(), |rig| {
+        // Two pointers, padding up to the maps, the maps, the parameters: beyond the 4 KiB of older drivers.
+        let kernel = rig.compile(many(255)).unwrap();
+        let (x, out) = (rig.page_of(&[1; 64]), rig.page_of(&[0; 64]));
+        rig.run(&kernel, [1, 1, 1], &[part(&x, 0, 256), part(&out, 0, 128)], &shape(8, 8, 32));
+        assert_eq!(rig.first(&out), 9);
+        let before = rig.device.calls("cuModuleLoadDataEx").unwrap();
+        for maps in [256, 10_000] {
+            let requested = 16 + 128 * maps as u64 + 24;
+            let (kernel, resource) = ("many".into(), Resource::Arguments);
+            let refused = rig.compile(many(maps)).map(|_| ()).unwrap_err();
+            assert_eq!(refused, Error::TooManyResources { kernel, resource, requested, max: 32_764 });
+        }
+        assert_eq!(rig.device.calls("cuModuleLoadDataEx").unwrap(), before);
     });
 }

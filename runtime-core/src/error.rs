@@ -549,6 +549,8 @@ pub enum Resource {
     Buffers,
     /// Bytes of parameters.
     Parameters,
+    /// Bytes of all that a launch hands over by value: addresses of buffers, tensor maps and parameters.
+    Arguments,
 }
 
 impl core::fmt::Display for Resource {
@@ -561,6 +563,7 @@ impl core::fmt::Display for Resource {
             Self::SharedMemory => "bytes of shared memory",
             Self::Buffers => "buffers",
             Self::Parameters => "bytes of parameters",
+            Self::Arguments => "bytes of arguments",
         })
     }
 }

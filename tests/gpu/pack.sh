@@ -13,11 +13,12 @@ say "building the programs of $package"
 cargo build --release -p trunnion-gpu
 cargo build --release -p trunnion-conformance --features cuda
 cargo build --release -p benches --features cuda
+cargo build --release -p trunnion --features cuda --example digits
 
 rm -rf "$place"
 mkdir -p "$place"
-for program in trunnion-assumptions trunnion-conformance benches; do
-    strip --strip-all -o "$place/$program" "$TARGET_DIR/release/$program"
+for program in trunnion-assumptions trunnion-conformance benches examples/digits; do
+    strip --strip-all -o "$place/$(basename "$program")" "$TARGET_DIR/release/$program"
 done
 cp tests/gpu/run.sh "$place/"
 bytes=$(du --bytes --summarize "$place" | cut -f1)

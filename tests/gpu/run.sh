@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# Tries everything on a real NVIDIA GPU: what is assumed of its driver, the conformance suite, and the workloads that are about hardware. Needs
-# bash, the driver, NVRTC, and the programs that pack.sh puts beside it. Refuses the double of the driver. Each section is there as soon as
-# it is done, in what is printed and in the file that is named last, and all of them take less than five minutes.
+# Tries everything on a real NVIDIA GPU: what is assumed of its driver, the conformance suite, the workloads that are about hardware, and the
+# example digits whole. Needs bash, the driver, NVRTC, and the programs that pack.sh puts beside it. Refuses the double of the driver. Each
+# section is there as soon as it is done, in what is printed and in the file that is named last, and all of them take less than five minutes.
 #
-# `run.sh [--driver FILE] [--nvrtc FILE-OR-DIRECTORY] [--out FILE]`. The exit code is 0 when everything held, 1 when something did not, 2 for
-# bad arguments, 3 where there is no GPU to try it on.
+# `run.sh [--driver FILE] [--nvrtc FILE-OR-DIRECTORY] [--out FILE]`. One GPU is tried, the first one unless CUDA_VISIBLE_DEVICES names others:
+# a process then needs no time for those beside it. The exit code is 0 when everything held, 1 when something did not, 2 for bad arguments,
+# 3 where there is no GPU to try it on.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # Seconds for everything, and for each part.
-ALL=300 ASSUMPTIONS=60 SUITE=150 WORKLOADS=60
+ALL=300 ASSUMPTIONS=100 SUITE=150 WORKLOADS=60 DIGITS=40
 NO_GPU=3
+# The share of the test digits that the example promises to read right.
+PROMISED=0.95
 
 driver='' nvrtc=${TRUNNION_CUDA_COMPILERS:-} out=trunnion-gpu.log
 usage() {
@@ -63,8 +66,10 @@ done
 [[ -e $nvrtc ]] || refuse "$nvrtc: there is no such compiler"
 
 export TRUNNION_CUDA_DRIVER=$driver TRUNNION_CUDA_COMPILERS=$nvrtc TRUNNION_REQUIRE=cuda:gpu
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-0}
 note "driver:   $driver"
 note "compiler: $nvrtc"
+note "devices:  CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"
 if command -v nvidia-smi >/dev/null; then
     note "device:   $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | head -n 1)"
 fi
@@ -85,18 +90,32 @@ section() {
         failed+=("$name")
         return
     fi
+    local begin
+    begin=$(wc -c <"$out")
     timeout --kill-after=5 "$limit" "$@" 2>&1 | tee -a "$out"
     status=${PIPESTATUS[0]}
-    # A driver that is there and has no device has nothing that could be tried.
-    ((status != NO_GPU)) || refuse "$driver has no device"
+    # A driver that is there and has no device has nothing that could be tried; only the first section says so.
+    [[ $name != assumptions ]] || ((status != NO_GPU)) || refuse "$driver has no device"
     ((status != 124 && status != 137)) || note "$name: cut off after $limit s"
-    ((status == 0)) || failed+=("$name")
+    # What says that it was not run has not held.
+    if ((status == 0)) && tail --bytes "+$((begin + 1))" "$out" | grep 'NOT RUN' >/dev/null; then
+        status='not all was run'
+    fi
+    [[ $status == 0 ]] || failed+=("$name")
     note "$name: $([[ $status == 0 ]] && printf ok || printf 'FAILED (%s)' "$status"), $SECONDS s so far"
 }
 
 section assumptions "$ASSUMPTIONS" "$here/trunnion-assumptions" "$driver"
 section suite "$SUITE" "$here/trunnion-conformance" --backend cuda:gpu
 section workloads "$WORKLOADS" "$here/benches" gpu-launch gpu-pool-hit gpu-pinned-upload
+section digits "$DIGITS" "$here/digits" --backend cuda:0 --out "$out.digits"
+if [[ " ${failed[*]} " != *' digits '* ]]; then
+    share=$(sed -n 's/^test accuracy \([01]\.[0-9]*\)$/\1/p' "$out" | tail -n 1)
+    awk -v share="${share:-0}" -v promised="$PROMISED" 'BEGIN { exit !(share >= promised) }' || {
+        note "digits: FAILED: ${share:-none} of the test digits read right; $PROMISED is promised"
+        failed+=(digits)
+    }
+fi
 
 note ''
 ((${#failed[@]} == 0)) || { note "gpu: FAILED: ${failed[*]}, after $SECONDS s"; exit 1; }

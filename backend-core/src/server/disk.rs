@@ -1,8 +1,11 @@
 //! The folder of compiled kernels.
 //!
-//! A file is named by the hash of everything its code depends on: source, name, interface, workgroup size, constants, bounds, the
-//! compiler, the hardware. An edited source has another name, and never meets stale code. A file holds a header and the code; one that does not
-//! fit its header is damaged, ignored and replaced. Files are written beside and renamed, so that nobody reads half of one.
+//! A file is named by the hash of what its code depends on: source, name, interface, workgroup size, constants, bounds, the
+//! compiler, the hardware. An edited source has another name, and never meets stale code. What a compiler reads besides, such as headers
+//! that a program may edit, is in no name: code that may depend on it is not given to be kept, by the driver that knows.
+//!
+//! A file holds a header and the code; one that does not fit its header is damaged, ignored and replaced. Files are written beside and
+//! renamed, so that nobody reads half of one.
 //!
 //! | bytes | |
 //! |---|---|

@@ -12,6 +12,7 @@ use trunnion_backend_core::driver::{Driver, Outcome, Place};
 use trunnion_backend_cuda::cudarc::driver::sys;
 use trunnion_backend_cuda::{CudaBackend, CudaDriver, CudaEvent, CudaOptions, CudaPage, CudaStream};
 use trunnion_cuda_double::{Device, Double};
+use trunnion_cuda_raw::Handle;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
 use trunnion_runtime_core::executor::{Config, Executor, Resident};
 use trunnion_runtime_core::foreign::Foreign;
@@ -206,10 +207,10 @@ impl Rig {
 
 /// A stream of the program's own, in the device's primary context, that stands still until it is let go on.
 pub struct Gate {
-    raw: sys::CUdevice,
-    context: sys::CUcontext,
-    stream: sys::CUstream,
-    event: sys::CUevent,
+    ordinal: i32,
+    context: Handle,
+    stream: Handle,
+    event: Handle,
     state: Arc<(Mutex<bool>, Condvar)>,
 }
 
@@ -225,36 +226,44 @@ unsafe extern "C" fn stand(state: *mut c_void) {
     }
 }
 
-fn done(result: sys::CUresult) {
-    assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
+/// The driver's functions, for what a test does itself.
+pub fn raw() -> &'static trunnion_cuda_raw::Driver {
+    double();
+    trunnion_cuda_raw::Driver::of_process().unwrap()
+}
+
+/// That a call gave nothing but success.
+#[track_caller]
+pub fn done(status: u32) {
+    assert_eq!(status, 0);
 }
 
 impl Gate {
     pub fn new(device: &Device) -> Self {
         let (mut context, mut stream, mut event) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
         let state = Arc::new((Mutex::new(false), Condvar::new()));
-        let raw = device.ordinal();
+        let (driver, ordinal) = (raw(), device.ordinal());
         // SAFETY: handles that are made here, each used as it was made.
         unsafe {
-            done(sys::cuDevicePrimaryCtxRetain(&mut context, raw));
-            done(sys::cuCtxPushCurrent_v2(context));
-            done(sys::cuStreamCreate(&mut stream, 1));
-            done(sys::cuEventCreate(&mut event, 2));
-            done(sys::cuLaunchHostFunc(stream, Some(stand), Arc::into_raw(state.clone()).cast_mut().cast()));
-            done(sys::cuEventRecord(event, stream));
-            done(sys::cuCtxPopCurrent_v2(&mut context));
+            done(driver.cuDevicePrimaryCtxRetain(&mut context, ordinal));
+            done(driver.cuCtxPushCurrent_v2(context));
+            done(driver.cuStreamCreate(&mut stream, 1));
+            done(driver.cuEventCreate(&mut event, 2));
+            done(driver.cuLaunchHostFunc(stream, Some(stand), Arc::into_raw(state.clone()).cast_mut().cast()));
+            done(driver.cuEventRecord(event, stream));
+            done(driver.cuCtxPopCurrent_v2(&mut context));
         }
-        Self { raw, context, stream, event, state }
+        Self { ordinal, context, stream, event, state }
     }
 
     /// The event that happens when the gate opens.
     pub fn event(&self) -> Foreign {
         // SAFETY: recorded, and destroyed at the end of the test.
-        Foreign::new(unsafe { CudaEvent::new(self.event, ()) })
+        Foreign::new(unsafe { CudaEvent::new(self.event.cast(), ()) })
     }
 
     pub fn raw_event(&self) -> sys::CUevent {
-        self.event
+        self.event.cast()
     }
 
     pub fn open(&self) {
@@ -266,14 +275,15 @@ impl Gate {
 impl Drop for Gate {
     fn drop(&mut self) {
         self.open();
+        let driver = raw();
         // SAFETY: as where they were made; whoever waits for the event does so to the end.
         unsafe {
-            done(sys::cuCtxPushCurrent_v2(self.context));
-            done(sys::cuStreamSynchronize(self.stream));
-            done(sys::cuEventDestroy_v2(self.event));
-            done(sys::cuStreamDestroy_v2(self.stream));
-            done(sys::cuCtxPopCurrent_v2(&mut self.context));
-            done(sys::cuDevicePrimaryCtxRelease_v2(self.raw));
+            done(driver.cuCtxPushCurrent_v2(self.context));
+            done(driver.cuStreamSynchronize(self.stream));
+            done(driver.cuEventDestroy_v2(self.event));
+            done(driver.cuStreamDestroy_v2(self.stream));
+            done(driver.cuCtxPopCurrent_v2(&mut self.context));
+            done(driver.cuDevicePrimaryCtxRelease_v2(self.ordinal));
         }
     }
 }

@@ -44,8 +44,6 @@ pub(crate) struct Adapter {
 pub(crate) struct Family {
     pub(crate) index: u32,
     pub(crate) queues: u32,
-    /// Bits of its timestamps; 0 where it has none.
-    pub(crate) timestamp_bits: u32,
 }
 
 /// The usable devices of an instance, best first: discrete, integrated, virtual, other, processor; within a kind in the loader's order,
@@ -232,11 +230,7 @@ impl Family {
         let best = computing.min_by_key(|(family, _)| {
             (family.queue_flags.contains(vk::QueueFlags::GRAPHICS), core::cmp::Reverse(family.queue_count))
         });
-        best.map(|(family, index)| Self {
-            index,
-            queues: family.queue_count,
-            timestamp_bits: family.timestamp_valid_bits,
-        })
+        best.map(|(family, index)| Self { index, queues: family.queue_count })
     }
 }
 
@@ -255,7 +249,7 @@ mod tests {
     use super::*;
 
     fn family(flags: vk::QueueFlags, queue_count: u32) -> vk::QueueFamilyProperties {
-        vk::QueueFamilyProperties { queue_flags: flags, queue_count, timestamp_valid_bits: 36, ..Default::default() }
+        vk::QueueFamilyProperties { queue_flags: flags, queue_count, ..Default::default() }
     }
 
     fn chosen(families: &[vk::QueueFamilyProperties]) -> Option<(u32, u32)> {

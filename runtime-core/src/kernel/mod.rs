@@ -248,6 +248,7 @@ impl KernelHandle {
         // What is declared is looked at first: a reader need not make sense of sizes that no device has.
         if let Some(declared) = kernel.interface() {
             check_resources(&name, kernel.workgroup_size().unwrap_or([1; 3]), &declared, &properties.limits)?;
+            check_tensor_maps(&name, &declared, properties)?;
         }
         let Reading { interface, workgroup, parsed } = reader.read(&*kernel, &source)?;
         check_resources(&name, workgroup, &interface, &properties.limits)?;

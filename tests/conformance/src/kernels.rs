@@ -7,9 +7,10 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use trunnion_runtime_core::access::Access;
+use trunnion_runtime_core::elem::ElemType;
 use trunnion_runtime_core::error::{KernelFault, Result};
 use trunnion_runtime_core::grid::Grid;
-use trunnion_runtime_core::kernel::{Interface, Source, SourceKernel, Workgroup};
+use trunnion_runtime_core::kernel::{Interface, Source, SourceKernel, TensorMap, Workgroup};
 use trunnion_server_layers::program::KernelTable;
 
 /// Invocations in a workgroup.
@@ -57,7 +58,8 @@ macro_rules! texts {
 fn cuda_c(text: impl Into<Arc<str>>) -> Source {
     // SAFETY: each of them is told how many bytes its buffers have, and touches an element of a buffer only after `have` has found it in all of
     // those it touches there, or, in `count`, after its index was compared with the number of elements. `echo` reads its parameters modulo
-    // their number, and shared memory is an element for each of a workgroup's invocations.
+    // their number, and shared memory is an element for each of a workgroup's invocations. `tiles` has its tensor held against its buffer by whoever
+    // launches it.
     unsafe { Source::cuda_c(text) }
 }
 
@@ -303,6 +305,15 @@ pub fn idle_cuda_c(name: &str, interface: &Interface) -> Source {
     );
     // SAFETY: it touches nothing.
     unsafe { Source::cuda_c(text) }
+}
+
+/// `[x, out]` with the tensor's width, height and pitch in bytes as `u64`: tiles of `x`, eight numbers wide and four high, which the device
+/// copies by itself, are put into `out` one after the other, row by row of the grid. Only devices with tensor maps have it.
+pub fn tiles() -> SourceKernel {
+    let interface = Interface::new().read().claim(Access::ReadWrite).parameters_of::<[u64; 3]>();
+    let map = TensorMap::new(0, ElemType::U32, [8, 4]);
+    let text = cuda_c(concat!(include_str!("kernels/place.cu"), include_str!("kernels/tiles.cu")));
+    SourceKernel::new("tiles", interface.tensor_map(map)).workgroup_size([32, 1, 1]).source(text)
 }
 
 fn gather_wgsl(n: u32) -> String {

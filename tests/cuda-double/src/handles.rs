@@ -38,6 +38,11 @@ impl<T> Handles<T> {
         read(&self.0).get(&handle).cloned().ok_or(Code::INVALID_HANDLE)
     }
 
+    /// Something that has a handle now and is wanted.
+    pub(crate) fn find(&self, is_wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+        read(&self.0).values().find(|made| is_wanted(made)).cloned()
+    }
+
     /// Ends a handle.
     pub(crate) fn remove(&self, handle: usize) -> Outcome<Arc<T>> {
         write(&self.0).remove(&handle).ok_or(Code::INVALID_HANDLE)

@@ -1,8 +1,8 @@
 //! The first device with its primary context, and what questions have in common.
 
-use crate::driver::{Address, Driver, Handle};
 use core::ffi::{CStr, c_void};
 use core::ptr;
+use trunnion_cuda_raw::{Address, Driver, Handle};
 
 /// The kernels of the questions.
 const KERNELS: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("kernels.ptx"), "\0").as_bytes()) {
@@ -26,27 +26,26 @@ impl Device {
     /// The first device, with its context current on this thread and the kernels loaded.
     pub(crate) fn first(driver: &'static Driver) -> Result<Self, String> {
         let device = Self { driver, module: ptr::null_mut() };
-        let (mut count, mut context) = (0, ptr::null_mut());
-        // SAFETY: the places are for what is asked.
+        let mut context = ptr::null_mut();
+        // SAFETY: the place is for a handle.
         unsafe {
-            device.must("cuInit", (driver.cuInit)(0))?;
-            device.must("cuDeviceGetCount", (driver.cuDeviceGetCount)(&raw mut count))?;
-            device.must("cuDevicePrimaryCtxRetain", (driver.cuDevicePrimaryCtxRetain)(&raw mut context, 0))?;
-            device.must("cuCtxSetCurrent", (driver.cuCtxSetCurrent)(context))?;
+            device.must("cuInit", driver.cuInit(0))?;
+            device.must("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&raw mut context, 0))?;
+            device.must("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))?;
         }
         Ok(Self { module: device.load(KERNELS)?, ..device })
     }
 
     /// What a call that has nothing to do with the question must give.
     pub(crate) fn must(&self, call: &str, code: u32) -> Result<(), String> {
-        if code == 0 { Ok(()) } else { Err(format!("{call} gave {code} ({})", self.driver.name(code))) }
+        self.driver.check(call, code)
     }
 
     /// What loading a module gives.
     pub(crate) fn try_load(&self, text: &CStr) -> Result<Handle, u32> {
         let mut module = ptr::null_mut();
         // SAFETY: the place is for a handle, and the text ends with a zero.
-        match unsafe { (self.driver.cuModuleLoadData)(&raw mut module, text.as_ptr().cast()) } {
+        match unsafe { self.driver.cuModuleLoadData(&raw mut module, text.as_ptr().cast()) } {
             0 => Ok(module),
             code => Err(code),
         }
@@ -60,7 +59,7 @@ impl Device {
     pub(crate) fn find(&self, name: &CStr) -> Result<Handle, u32> {
         let mut function = ptr::null_mut();
         // SAFETY: the place is for a handle, the module is loaded, and the name ends with a zero.
-        match unsafe { (self.driver.cuModuleGetFunction)(&raw mut function, self.module, name.as_ptr()) } {
+        match unsafe { self.driver.cuModuleGetFunction(&raw mut function, self.module, name.as_ptr()) } {
             0 => Ok(function),
             code => Err(code),
         }
@@ -71,9 +70,9 @@ impl Device {
         let mut address = 0;
         // SAFETY: the place is for an address, and the memory has as many words.
         unsafe {
-            self.must("cuMemAlloc", (self.driver.cuMemAlloc_v2)(&raw mut address, words * 4))?;
-            self.must("cuMemsetD32", (self.driver.cuMemsetD32_v2)(address, 0, words))?;
-            self.must("cuCtxSynchronize", (self.driver.cuCtxSynchronize)())?;
+            self.must("cuMemAlloc", self.driver.cuMemAlloc_v2(&raw mut address, words * 4))?;
+            self.must("cuMemsetD32", self.driver.cuMemsetD32_v2(address, 0, words))?;
+            self.must("cuCtxSynchronize", self.driver.cuCtxSynchronize())?;
         }
         Ok(address)
     }
@@ -82,7 +81,7 @@ impl Device {
     pub(crate) fn word(&self, address: Address) -> Result<u32, String> {
         let mut word = 0u32;
         // SAFETY: the place is for a word.
-        let code = unsafe { (self.driver.cuMemcpyDtoH_v2)((&raw mut word).cast(), address, 4) };
+        let code = unsafe { self.driver.cuMemcpyDtoH_v2((&raw mut word).cast(), address, 4) };
         self.must("cuMemcpyDtoH", code).map(|()| word)
     }
 
@@ -90,7 +89,7 @@ impl Device {
     pub(crate) fn stream(&self, is_blocking: bool) -> Result<Handle, String> {
         let mut stream = ptr::null_mut();
         // SAFETY: the place is for a handle.
-        let code = unsafe { (self.driver.cuStreamCreate)(&raw mut stream, u32::from(!is_blocking)) };
+        let code = unsafe { self.driver.cuStreamCreate(&raw mut stream, u32::from(!is_blocking)) };
         self.must("cuStreamCreate", code).map(|()| stream)
     }
 
@@ -98,7 +97,7 @@ impl Device {
     pub(crate) fn event(&self) -> Result<Handle, String> {
         let mut event = ptr::null_mut();
         // SAFETY: the place is for a handle.
-        let code = unsafe { (self.driver.cuEventCreate)(&raw mut event, 2) };
+        let code = unsafe { self.driver.cuEventCreate(&raw mut event, 2) };
         self.must("cuEventCreate", code).map(|()| event)
     }
 
@@ -112,7 +111,7 @@ impl Device {
         let mut arguments: [*mut c_void; 2] = [(&raw mut address).cast(), (&raw mut turns).cast()];
         // SAFETY: the kernel takes no more than an address and a number, and both are there for the call.
         unsafe {
-            (self.driver.cuLaunchKernel)(
+            self.driver.cuLaunchKernel(
                 function,
                 1,
                 1,
@@ -136,6 +135,6 @@ impl Device {
     /// What a stream came to.
     pub(crate) fn end_of(&self, stream: Handle) -> u32 {
         // SAFETY: the stream is the driver's.
-        unsafe { (self.driver.cuStreamSynchronize)(stream) }
+        unsafe { self.driver.cuStreamSynchronize(stream) }
     }
 }

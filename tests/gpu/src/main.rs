@@ -1,24 +1,25 @@
 //! Asks a CUDA driver whether it does what its double does: a line for each thing that is assumed, `seen` or `wrong` with what was seen.
 //!
 //! `trunnion-assumptions DRIVER` asks the driver in this file, each question in a process of its own, since some leave a context that is good
-//! for nothing. `trunnion-assumptions DRIVER NAME` asks one. The exit code is 0 when all was seen, 1 when something is wrong, 2 for bad
-//! arguments, and 3 where the driver has no device.
+//! for nothing. `trunnion-assumptions DRIVER NAME` asks one. The exit code is 0 when all was seen, 1 when something is wrong, also with how the
+//! driver begins, 2 for bad arguments, and 3 where the driver says that it has no device.
 
 mod assumption;
 mod captures;
 mod device;
-mod driver;
 mod faults;
+mod functions;
+mod memory;
 mod orders;
 mod refusals;
 
 use assumption::Assumption;
 use core::time::Duration;
 use device::Device;
-use driver::Driver;
 use std::io::{Write, stdout};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
+use trunnion_cuda_raw::Driver;
 
 /// A driver that has not answered by then hangs.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -28,7 +29,7 @@ const USAGE: u8 = 2;
 const NO_DEVICE: u8 = 3;
 
 fn assumptions() -> Vec<Assumption> {
-    [faults::ALL, orders::ALL, captures::ALL, refusals::ALL].concat()
+    [faults::ALL, orders::ALL, memory::ALL, functions::ALL, captures::ALL, refusals::ALL].concat()
 }
 
 fn main() -> ExitCode {
@@ -49,15 +50,8 @@ fn ask_one(path: &str, name: &str) -> ExitCode {
         eprintln!("there is no assumption `{name}`");
         return ExitCode::from(USAGE);
     };
-    let opened = Driver::open(path).and_then(|driver| Device::first(driver.leak()));
-    let device = match opened {
-        Ok(device) => device,
-        Err(why) => {
-            eprintln!("{why}");
-            return ExitCode::from(NO_DEVICE);
-        }
-    };
-    match (assumption.ask)(&device) {
+    let answer = Driver::open(path).and_then(Device::first).and_then(|device| (assumption.ask)(&device));
+    match answer {
         Ok(()) => ExitCode::SUCCESS,
         Err(seen) => {
             println!("{seen}");
@@ -66,8 +60,33 @@ fn ask_one(path: &str, name: &str) -> ExitCode {
     }
 }
 
+/// How many devices a driver has.
+fn count(path: &str) -> Result<i32, String> {
+    /// Equivalent to: `CUDA_ERROR_NO_DEVICE`.
+    const NONE: u32 = 100;
+    let driver = Driver::open(path)?;
+    let mut count = 0;
+    // SAFETY: the place is for a number.
+    let (begun, counted) = unsafe { (driver.cuInit(0), driver.cuDeviceGetCount(&raw mut count)) };
+    match (begun, counted) {
+        (NONE, _) | (0, NONE) => Ok(0),
+        _ => driver.check("cuInit", begun).and(driver.check("cuDeviceGetCount", counted)).map(|()| count),
+    }
+}
+
 /// Asks everything, each in a process of its own.
 fn ask_all(path: &str) -> ExitCode {
+    match count(path) {
+        Ok(0) => {
+            println!("the driver has no device");
+            return ExitCode::from(NO_DEVICE);
+        }
+        Ok(_) => {}
+        Err(why) => {
+            println!("wrong: {why}");
+            return ExitCode::from(WRONG);
+        }
+    }
     let (mut seen, mut wrong) = (0, 0);
     for assumption in assumptions() {
         let line = match in_process(path, assumption.name) {
@@ -75,7 +94,6 @@ fn ask_all(path: &str) -> ExitCode {
                 seen += 1;
                 "seen".to_string()
             }
-            Ok(code) if code == Some(i32::from(NO_DEVICE)) => return ExitCode::from(NO_DEVICE),
             Ok(_) => {
                 wrong += 1;
                 "wrong (see above)".to_string()

@@ -20,18 +20,18 @@ fn a_stream_with_work_to_do_says_600(device: &Device) -> Answer {
     let (memory, stream) = (device.memory(1)?, device.stream(false)?);
     device.busy(stream, memory)?;
     // SAFETY: the stream was made above.
-    gave("cuStreamQuery", unsafe { (device.driver.cuStreamQuery)(stream) }, 600)?;
+    gave("cuStreamQuery", unsafe { device.driver.cuStreamQuery(stream) }, 600)?;
     gave("the stream", device.end_of(stream), 0)?;
     // SAFETY: as above.
-    gave("cuStreamQuery", unsafe { (device.driver.cuStreamQuery)(stream) }, 0)
+    gave("cuStreamQuery", unsafe { device.driver.cuStreamQuery(stream) }, 0)
 }
 
 fn an_event_that_was_never_recorded_is_over(device: &Device) -> Answer {
     let (event, stream) = (device.event()?, device.stream(false)?);
     // SAFETY: both were made above.
     unsafe {
-        gave("cuEventQuery", (device.driver.cuEventQuery)(event), 0)?;
-        gave("cuStreamWaitEvent", (device.driver.cuStreamWaitEvent)(stream, event, 0), 0)?;
+        gave("cuEventQuery", device.driver.cuEventQuery(event), 0)?;
+        gave("cuStreamWaitEvent", device.driver.cuStreamWaitEvent(stream, event, 0), 0)?;
     }
     gave("the stream", device.end_of(stream), 0)
 }
@@ -42,8 +42,8 @@ fn a_stream_waits_for_an_event_of_another(device: &Device) -> Answer {
     let turns = device.busy(first, memory)?;
     // SAFETY: all were made above.
     unsafe {
-        device.must("cuEventRecord", (device.driver.cuEventRecord)(event, first))?;
-        device.must("cuStreamWaitEvent", (device.driver.cuStreamWaitEvent)(second, event, 0))?;
+        device.must("cuEventRecord", device.driver.cuEventRecord(event, first))?;
+        device.must("cuStreamWaitEvent", device.driver.cuStreamWaitEvent(second, event, 0))?;
     }
     device.must("cuLaunchKernel", device.launch(c"add_one", 1, 0, second, memory))?;
     gave("the second stream", device.end_of(second), 0)?;
@@ -57,7 +57,7 @@ fn bytes_of_pageable_memory_are_taken_before_the_call_returns(device: &Device) -
     let mut bytes = vec![5u32; WORDS];
     let source = bytes.as_ptr().cast::<c_void>();
     // SAFETY: the memory has as many bytes, and the source is there until the stream has ended.
-    let code = unsafe { (device.driver.cuMemcpyHtoDAsync_v2)(memory, source, WORDS * 4, stream) };
+    let code = unsafe { device.driver.cuMemcpyHtoDAsync_v2(memory, source, WORDS * 4, stream) };
     device.must("cuMemcpyHtoDAsync", code)?;
     bytes.fill(6);
     gave("the stream", device.end_of(stream), 0)?;
@@ -71,8 +71,8 @@ fn memory_in_use_is_freed_after_its_work(device: &Device) -> Answer {
     device.busy(stream, memory)?;
     // SAFETY: the memory and the stream were made above.
     unsafe {
-        gave("cuMemFree", (device.driver.cuMemFree_v2)(memory), 0)?;
-        gave("cuStreamQuery after it", (device.driver.cuStreamQuery)(stream), 0)
+        gave("cuMemFree", device.driver.cuMemFree_v2(memory), 0)?;
+        gave("cuStreamQuery after it", device.driver.cuStreamQuery(stream), 0)
     }
 }
 
@@ -87,7 +87,7 @@ fn the_stream_without_a_name_waits_for_blocking_streams_alone(device: &Device) -
     device.must("cuLaunchKernel", device.launch(c"add_one", 1, 0, LEGACY, memory))?;
     gave("the stream without a name", device.end_of(LEGACY), 0)?;
     // SAFETY: the stream was made above.
-    gave("cuStreamQuery of the other", unsafe { (device.driver.cuStreamQuery)(free) }, 600)?;
+    gave("cuStreamQuery of the other", unsafe { device.driver.cuStreamQuery(free) }, 600)?;
     gave("the other stream", device.end_of(free), 0)
 }
 
@@ -96,8 +96,8 @@ fn a_stream_that_is_destroyed_does_its_work(device: &Device) -> Answer {
     let turns = device.busy(stream, memory)?;
     // SAFETY: the stream was made above, and is not used any more.
     unsafe {
-        gave("cuStreamDestroy", (device.driver.cuStreamDestroy_v2)(stream), 0)?;
-        gave("cuCtxSynchronize", (device.driver.cuCtxSynchronize)(), 0)?;
+        gave("cuStreamDestroy", device.driver.cuStreamDestroy_v2(stream), 0)?;
+        gave("cuCtxSynchronize", device.driver.cuCtxSynchronize(), 0)?;
     }
     gave("the word", device.word(memory)?, turns)
 }
@@ -106,10 +106,10 @@ fn page_locked_memory_has_one_address_for_host_and_device(device: &Device) -> An
     let (mut host, mut address) = (ptr::null_mut(), 0);
     // SAFETY: the places are for pointers, and the memory is given back once.
     unsafe {
-        device.must("cuMemHostAlloc", (device.driver.cuMemHostAlloc)(&raw mut host, 4096, 0))?;
-        let code = (device.driver.cuMemHostGetDevicePointer_v2)(&raw mut address, host, 0);
+        device.must("cuMemHostAlloc", device.driver.cuMemHostAlloc(&raw mut host, 4096, 0))?;
+        let code = device.driver.cuMemHostGetDevicePointer_v2(&raw mut address, host, 0);
         device.must("cuMemHostGetDevicePointer", code)?;
         is("the addresses are the same", host.expose_provenance() as u64 == address)?;
-        gave("cuMemFreeHost", (device.driver.cuMemFreeHost)(host), 0)
+        gave("cuMemFreeHost", device.driver.cuMemFreeHost(host), 0)
     }
 }

@@ -19,7 +19,7 @@ assumptions! {
 fn allocation(device: &Device, bytes: usize) -> u32 {
     let mut address = 0;
     // SAFETY: the place is for an address.
-    unsafe { (device.driver.cuMemAlloc_v2)(&raw mut address, bytes) }
+    unsafe { device.driver.cuMemAlloc_v2(&raw mut address, bytes) }
 }
 
 fn no_bytes_are_1(device: &Device) -> Answer {

@@ -5,10 +5,12 @@ use crate::context::{Context, needs_host_kernels};
 use crate::factory::Variant;
 use crate::kernels::{self, PART, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
+use trunnion_runtime_core::client::Client;
+use trunnion_runtime_core::elem::ElemType;
 use trunnion_runtime_core::error::{Error, KernelFault, Resource};
 use trunnion_runtime_core::grid::Grid;
 use trunnion_runtime_core::handle::Handle;
-use trunnion_runtime_core::kernel::{Args, Interface, Source, SourceKernel};
+use trunnion_runtime_core::kernel::{Args, Interface, Source, SourceKernel, TensorMap};
 
 tests! {
     L5 as_many_buffers_as_the_limit_says_work_and_one_more_is_refused;
@@ -21,6 +23,9 @@ tests! {
     L5 a_buffer_at_a_misaligned_offset_is_refused;
     L5 a_slice_is_what_the_kernel_sees;
     L5 a_buffer_used_in_another_way_than_declared_fails_the_launch;
+    L5 tiles_of_a_tensor_are_what_its_buffer_holds_and_zeros_outside;
+    L5 a_tensor_that_leaves_its_buffer_is_refused;
+    L5 a_device_without_tensor_maps_refuses_a_kernel_that_has_one;
     L6 every_resource_over_its_limit_is_refused_with_both_numbers;
     L6 a_kernel_at_its_limits_works;
     L6 shared_memory_is_each_workgroups_own_and_zero;
@@ -31,7 +36,7 @@ tests! {
     L11 in_place_on_the_host_is_for_atomic_elements_only;
 }
 
-fn gathered(client: &trunnion_runtime_core::client::Client, n: u32) -> Outcome {
+fn gathered(client: &Client, n: u32) -> Outcome {
     let gather = client.prepare(kernels::gather(n))?;
     let handles = (0..n).map(|i| client.create_from_slice(raw(&[i + 1; 64]))).collect::<Result<Vec<Handle>, _>>()?;
     let buffers: Vec<&Handle> = handles.iter().collect();
@@ -395,5 +400,74 @@ fn in_place_on_the_host_is_for_atomic_elements_only(cx: &Context) -> Outcome {
     client.launch(&kernel, Grid::x(1), [&a, &b])?;
     // Safe code would hold a shared slice of bytes that others write.
     ensure_err!(client.launch(&kernel, Grid::x(1), [&a, &a]), Error::Overlap { .. });
+    Ok(())
+}
+
+/// A skip where the device has no tensor maps.
+fn needs_tensor_maps(client: &Client) -> Outcome {
+    match client.features().tensor_maps {
+        true => Ok(()),
+        false => Err(Failure::Skipped(format!("{}: the device has no tensor maps", client.name()))),
+    }
+}
+
+fn tiles_of_a_tensor_are_what_its_buffer_holds_and_zeros_outside(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    needs_tensor_maps(&client)?;
+    let tiles = client.prepare(kernels::tiles())?;
+    // Ten numbers a row and six rows, at a distance of twelve numbers, in the middle of an allocation.
+    let numbers: Vec<u32> = (0..200).collect();
+    let all = client.create_from_slice(raw(&numbers))?;
+    let alignment = client.limits().binding_alignment.max(16);
+    let start = alignment.max(64);
+    let x = all.slice(start..start + 12 * 6 * 4)?;
+    let out = client.create_from_slice(raw(&[99u32; 128]))?;
+    let shape = [10u64, 6, 48];
+    client.launch(&tiles, Grid::Static(2, 2, 1), Args::new().buffer(&x).buffer(&out).parameters(&shape))?;
+    let element = |i: usize| {
+        let (tile, within) = (i / 32, i % 32);
+        let (column, row) = (tile % 2 * 8 + within % 8, tile / 2 * 4 + within / 8);
+        if column < 10 && row < 6 { numbers[start as usize / 4 + row * 12 + column] } else { 0 }
+    };
+    ensure_eq!(client.read_one(&out)?.to_vec::<u32>()?, (0..128).map(element).collect::<Vec<_>>());
+    // Another shape is another launch of the same kernel, behind what wrote the buffer.
+    client.launch(&client.prepare(kernels::step())?, cover(200)?, [&all])?;
+    client.launch(&tiles, Grid::x(1), Args::new().buffer(&x).buffer(&out).parameters(&[4u64, 2, 32]))?;
+    let first = start as u32 / 4 + 1;
+    let expected = [0, 1, 2, 3].map(|i| first + i).into_iter().chain([0; 4]);
+    let expected: Vec<u32> = expected.chain([8, 9, 10, 11].map(|i| first + i)).chain([0; 20]).collect();
+    ensure_eq!(client.read_one(&out)?.to_vec::<u32>()?[..32], expected);
+    Ok(())
+}
+
+fn a_tensor_that_leaves_its_buffer_is_refused(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    needs_tensor_maps(&client)?;
+    let tiles = client.prepare(kernels::tiles())?;
+    let (x, out) = (client.create_from_slice(raw(&[1u32; 64]))?, client.create_from_slice(raw(&[7u32; 32]))?);
+    for shape in [[8u64, 9, 32], [9, 8, 32], [8, 8, 33], [0, 8, 32], [8, u64::MAX, 32]] {
+        let refused = client.launch(&tiles, Grid::x(1), Args::new().buffer(&x).buffer(&out).parameters(&shape));
+        let error = ensure_err!(refused, Error::BufferSize { index: 0, got: 256, .. });
+        ensure!(error.is_refusal(), "{shape:?}: {error:?}");
+    }
+    ensure_eq!(client.read_one(&out)?.to_vec::<u32>()?, [7; 32], "what was refused wrote something");
+    client.launch(&tiles, Grid::x(1), Args::new().buffer(&x).buffer(&out).parameters(&[8u64, 8, 32]))?;
+    ensure_eq!(client.read_one(&out)?.to_vec::<u32>()?, [1; 32]);
+    Ok(())
+}
+
+fn a_device_without_tensor_maps_refuses_a_kernel_that_has_one(cx: &Context) -> Outcome {
+    let client = cx.client()?;
+    if client.features().tensor_maps {
+        return Err(Failure::Skipped(format!("{}: the device has tensor maps", client.name())));
+    }
+    let interface = Interface::new().read().parameters(8).tensor_map(TensorMap::new(0, ElemType::F32, [4]));
+    let text =
+        "@group(0) @binding(0) var<storage> x: array<f32>; @compute @workgroup_size(1) fn mapped() { _ = x[0]; }";
+    let mapped =
+        SourceKernel::new("mapped", interface.clone()).source(Source::host(|_| Ok(()))).source(Source::wgsl(text));
+    let mapped = mapped.source(kernels::idle_cuda_c("mapped", &interface));
+    let error = ensure_err!(client.prepare(mapped), Error::Unsupported { .. });
+    ensure_eq!(error, Error::Unsupported { what: "a kernel with tensor maps".into(), backend: cx.backend()? });
     Ok(())
 }

@@ -115,9 +115,17 @@ exports! {
 
     fn cuModuleGetFunction(out: Out<usize>, module: usize, name: Text) {
         contexts::current()?;
-        let loaded = driver().modules.get(module)?;
-        let kernel = Kernel::new(loaded, &name.get()?)?;
-        driver().kernels.keep(kernel.handle, kernel.clone());
+        let (loaded, name) = (driver().modules.get(module)?, name.get()?);
+        // A function is one, however often it is asked for: what is set on it holds for all.
+        let is_it = |kernel: &Kernel| Arc::ptr_eq(&kernel.loaded, &loaded) && kernel.function().name == name;
+        let kernel = match driver().kernels.find(is_it) {
+            Some(known) => known,
+            None => {
+                let kernel = Kernel::new(loaded, &name)?;
+                driver().kernels.keep(kernel.handle, kernel.clone());
+                kernel
+            }
+        };
         out.set(kernel.handle)
     }
 

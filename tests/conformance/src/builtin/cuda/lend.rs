@@ -6,9 +6,9 @@ use core::ops::Range;
 use core::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use trunnion_backend_cuda::CudaImport;
-use trunnion_backend_cuda::cudarc::driver::sys;
 use trunnion_conformance::Outside;
 use trunnion_conformance::outside::Owner;
+use trunnion_cuda_raw::{Driver, Handle as Raw};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::handle::Handle;
@@ -50,7 +50,7 @@ struct Lock {
     lent: usize,
     /// As devices see it.
     address: u64,
-    context: sys::CUcontext,
+    context: Raw,
     device: i32,
 }
 
@@ -91,19 +91,20 @@ impl Drop for Locked {
 #[allow(unsafe_code, reason = "functions of the driver are called")]
 impl Lock {
     fn new(memory: &Outside, device: i32) -> Result<Self> {
+        let driver = driver()?;
         let (mut context, mut address) = (ptr::null_mut(), 0);
         // SAFETY: the places are for what is asked, the device is one of the driver's, and the memory has as many bytes and stays until it is
         // locked no more.
         unsafe {
-            check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&raw mut context, device))?;
-            let locked = within(context, || {
+            check("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&raw mut context, device))?;
+            let locked = within(driver, context, || {
                 let pointer = memory.pointer().cast();
-                check("cuMemHostRegister", sys::cuMemHostRegister_v2(pointer, memory.size(), FLAGS))?;
-                let asked = sys::cuMemHostGetDevicePointer_v2(&raw mut address, pointer, 0);
+                check("cuMemHostRegister", driver.cuMemHostRegister_v2(pointer, memory.size(), FLAGS))?;
+                let asked = driver.cuMemHostGetDevicePointer_v2(&raw mut address, pointer, 0);
                 check("cuMemHostGetDevicePointer", asked)
             });
             if let Err(error) = locked {
-                sys::cuDevicePrimaryCtxRelease_v2(device);
+                driver.cuDevicePrimaryCtxRelease_v2(device);
                 return Err(error);
             }
         }
@@ -111,30 +112,39 @@ impl Lock {
     }
 
     fn undo(self, memory: &Outside) {
+        let Ok(driver) = driver() else { return };
         // SAFETY: it was locked and retained once, and nobody uses it any more.
         unsafe {
             let pointer = memory.pointer().cast();
-            within(self.context, || check("cuMemHostUnregister", sys::cuMemHostUnregister(pointer))).ok();
-            sys::cuDevicePrimaryCtxRelease_v2(self.device);
+            within(driver, self.context, || check("cuMemHostUnregister", driver.cuMemHostUnregister(pointer))).ok();
+            driver.cuDevicePrimaryCtxRelease_v2(self.device);
         }
     }
 }
 
+/// The driver that the backend uses too.
+fn driver() -> Result<&'static Driver> {
+    Driver::of_process().map_err(|message| Error::Driver { call: "dlopen".into(), code: 0, message })
+}
+
 /// Does something with a context in the place of the thread's own.
 #[allow(unsafe_code, reason = "functions of the driver are called")]
-fn within(context: sys::CUcontext, act: impl FnOnce() -> Result<()>) -> Result<()> {
+fn within(driver: &Driver, context: Raw, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let mut before = ptr::null_mut();
     // SAFETY: the context is retained, and the place is for a handle.
     unsafe {
-        check("cuCtxPushCurrent", sys::cuCtxPushCurrent_v2(context))?;
+        check("cuCtxPushCurrent", driver.cuCtxPushCurrent_v2(context))?;
         let outcome = act();
-        check("cuCtxPopCurrent", sys::cuCtxPopCurrent_v2(&raw mut before)).and(outcome)
+        check("cuCtxPopCurrent", driver.cuCtxPopCurrent_v2(&raw mut before)).and(outcome)
     }
 }
 
-fn check(call: &str, result: sys::CUresult) -> Result<()> {
-    match result {
-        sys::CUresult::CUDA_SUCCESS => Ok(()),
-        code => Err(Error::Driver { call: call.into(), code: code as i64, message: format!("{code:?}") }),
+fn check(call: &str, status: u32) -> Result<()> {
+    match status {
+        0 => Ok(()),
+        code => {
+            let message = Driver::of_process().map_or(String::new(), |driver| driver.name(code));
+            Err(Error::Driver { call: call.into(), code: code.into(), message })
+        }
     }
 }

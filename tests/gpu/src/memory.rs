@@ -1,0 +1,87 @@
+//! What memory of each kind can be used for.
+
+use crate::assumption::{Answer, assumptions, gave, is};
+use crate::device::{Device, LEGACY};
+use core::ptr;
+use trunnion_cuda_raw::{Access, Copy2D, MISSING, Placement};
+
+assumptions! {
+    what_is_allocated_begins_at_a_multiple_of_256,
+    rows_within_a_device_are_copied_at_any_distance,
+    a_kernel_reaches_page_locked_memory_at_the_hosts_address,
+    memory_is_mapped_where_addresses_were_reserved,
+}
+
+/// The only device that is asked.
+const DEVICE: i32 = 0;
+
+fn what_is_allocated_begins_at_a_multiple_of_256(device: &Device) -> Answer {
+    for words in [1, 3, 1000, 1 << 20] {
+        is("the address is a multiple of 256", device.memory(words)?.is_multiple_of(256))?;
+    }
+    Ok(())
+}
+
+fn rows_within_a_device_are_copied_at_any_distance(device: &Device) -> Answer {
+    let (from, to, driver) = (device.memory(64)?, device.memory(64)?, device.driver);
+    let bytes: [u8; 256] = core::array::from_fn(|i| i as u8);
+    // No distance is a multiple of anything, and neither is where a side begins.
+    let (width, height, (source, source_pitch), (target, target_pitch)) = (5, 7, (3, 13), (6, 29));
+    let copy = Copy2D::within_device((from + source, source_pitch), (to + target, target_pitch), width, height);
+    let mut found = [0u8; 256];
+    // SAFETY: both have 256 bytes on the device and here, and the rows are within them.
+    unsafe {
+        let code = driver.cuMemcpyHtoDAsync_v2(from, bytes.as_ptr().cast(), bytes.len(), LEGACY);
+        device.must("cuMemcpyHtoDAsync", code)?;
+        gave("cuMemcpy2DAsync", driver.cuMemcpy2DAsync_v2(&raw const copy, LEGACY), 0)?;
+        device.must("cuMemcpyDtoH", driver.cuMemcpyDtoH_v2(found.as_mut_ptr().cast(), to, found.len()))?;
+    }
+    let mut expected = [0; 256];
+    for row in 0..height {
+        let (start, end) = (source as usize + row * source_pitch, target as usize + row * target_pitch);
+        expected[end..end + width].copy_from_slice(&bytes[start..start + width]);
+    }
+    is("each byte of the rows is where it belongs, and no other was written", found == expected)
+}
+
+fn a_kernel_reaches_page_locked_memory_at_the_hosts_address(device: &Device) -> Answer {
+    let (driver, mut host) = (device.driver, ptr::null_mut());
+    // SAFETY: the place is for a pointer.
+    device.must("cuMemHostAlloc", unsafe { driver.cuMemHostAlloc(&raw mut host, 4096, 0) })?;
+    let word = host.cast::<u32>();
+    // SAFETY: the memory has room for many words, and nobody else has it.
+    unsafe { word.write(0) };
+    device.must("cuLaunchKernel", device.launch(c"store", 1, 0, LEGACY, host.expose_provenance() as u64))?;
+    gave("the stream", device.end_of(LEGACY), 0)?;
+    // SAFETY: as above; the kernel is done.
+    gave("the word", unsafe { word.read_volatile() }, 7)?;
+    // SAFETY: it is given back once.
+    gave("cuMemFreeHost", unsafe { driver.cuMemFreeHost(host) }, 0)
+}
+
+fn memory_is_mapped_where_addresses_were_reserved(device: &Device) -> Answer {
+    let (driver, placement, access) = (device.driver, Placement::on_device(DEVICE), Access::read_write(DEVICE));
+    let (mut size, mut address, mut memory) = (0, 0, 0);
+    // SAFETY: the places are for what is asked, sizes are multiples of the granularity, and all is given back in the order in which it must be.
+    unsafe {
+        match driver.cuMemGetAllocationGranularity(&raw mut size, &raw const placement, 0) {
+            // What a driver does not have is not used.
+            MISSING => return Ok(()),
+            code => gave("cuMemGetAllocationGranularity", code, 0)?,
+        }
+        is("what memory is a multiple of is a power of two", size.is_power_of_two())?;
+        gave("cuMemAddressReserve", driver.cuMemAddressReserve(&raw mut address, size, 0, 0, 0), 0)?;
+        is("the address is a multiple of 256", address.is_multiple_of(256))?;
+        gave("cuMemCreate", driver.cuMemCreate(&raw mut memory, size, &raw const placement, 0), 0)?;
+        gave("cuMemMap", driver.cuMemMap(address, size, 0, memory, 0), 0)?;
+        gave("cuMemSetAccess", driver.cuMemSetAccess(address, size, &raw const access, 1), 0)?;
+        device.must("cuMemsetD32", driver.cuMemsetD32_v2(address, 3, size / 4))?;
+        device.must("cuLaunchKernel", device.launch(c"add_one", 1, 0, LEGACY, address))?;
+        gave("the stream", device.end_of(LEGACY), 0)?;
+        gave("the first word", device.word(address)?, 4)?;
+        gave("the last word", device.word(address + size as u64 - 4)?, 3)?;
+        gave("cuMemUnmap", driver.cuMemUnmap(address, size), 0)?;
+        gave("cuMemRelease", driver.cuMemRelease(memory), 0)?;
+        gave("cuMemAddressFree", driver.cuMemAddressFree(address, size), 0)
+    }
+}
