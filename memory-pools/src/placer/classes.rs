@@ -12,6 +12,9 @@ const ROWS: usize = 32;
 pub(super) const CLASSES: usize = ROWS << COLUMN_BITS;
 const WORD: u32 = u64::BITS;
 const WORDS: usize = CLASSES / WORD as usize;
+/// A class that no size has, as the tables are rounded up. What is written to its first block is written to nowhere.
+const NOWHERE: usize = CLASSES - 1;
+const _: () = assert!((class_of(u32::MAX) as usize) < NOWHERE, "a size has the class");
 
 /// One lane's free lists.
 #[derive(Clone)]
@@ -47,14 +50,16 @@ impl Lists {
         self.words[at / WORD as usize] |= 1 << (class % WORD);
     }
 
-    /// Sets what became the first block of a class in the place of another: [`NOBODY`], with [`LAST`], where it has none any more.
+    /// Sets what became the first block of a class in the place of another, which left its list:
+    /// [`NOBODY`], with [`LAST`], where it has none any more. Changes nothing where what left wasn't the `first`.
     ///
-    /// Without a branch: whether a list ends can't be foreseen.
+    /// Without a branch: whether it was, and whether a list ends, can't be foreseen.
     #[inline(always)]
-    pub(super) fn replace_head(&mut self, class: u32, head: u32, rank: u64) {
-        let at = class as usize % CLASSES;
+    pub(super) fn replace_head(&mut self, class: u32, first: bool, head: u32, rank: u64) {
+        let class = class as usize % CLASSES;
+        let at = select_unpredictable(first, class, NOWHERE);
         (self.heads[at], self.ranks[at]) = (head, rank);
-        self.words[at / WORD as usize] ^= u64::from(head == NOBODY) << (class % WORD);
+        self.words[class / WORD as usize] ^= u64::from(first & (head == NOBODY)) << (class as u32 % WORD);
     }
 
     /// The largest class that has a block.
@@ -69,8 +74,16 @@ impl Lists {
         if window != 0 {
             return Some(class + window.trailing_zeros());
         }
-        let beyond = class / WORD + 1;
-        let word = (beyond..WORDS as u32).find(|word| self.words[*word as usize] != 0)?;
+        // A bit for each word, rather than a branch: which of them is the first that isn't 0 can't be foreseen.
+        let mut filled = 0;
+        for word in 0..WORDS {
+            filled |= u32::from(self.words[word] != 0) << word;
+        }
+        let beyond = filled & !1 << (class / WORD % WORDS as u32);
+        if beyond == 0 {
+            return None;
+        }
+        let word = beyond.trailing_zeros() % WORDS as u32;
         Some(word * WORD + self.words[word as usize].trailing_zeros())
     }
 
@@ -111,7 +124,7 @@ impl Lists {
 ///
 /// Sizes below a row are classes of their own, which falls out of counting them to the row above: no branch.
 #[inline(always)]
-pub(super) fn class_of(size: u32) -> u32 {
+pub(super) const fn class_of(size: u32) -> u32 {
     let shift = (size | COLUMNS).ilog2() - COLUMN_BITS;
     (shift << COLUMN_BITS) + (size >> shift)
 }

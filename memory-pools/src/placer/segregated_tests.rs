@@ -24,7 +24,7 @@ fn check(placer: &SegregatedFit, spans: &[(&SpanKey, u32)], lanes: u32) {
     let mut listed = 0;
     for lane in 0..lanes {
         let lists = placer.lists(lane);
-        for class in 0..CLASSES as u32 {
+        for class in 0..=class_of(u32::MAX) {
             let (mut at, mut previous) = (lists.head(class), NOBODY);
             let found = lists.first_from(class) == Some(class);
             assert_eq!(found, at != NOBODY, "the bits say whether the list is empty");
@@ -41,6 +41,22 @@ fn check(placer: &SegregatedFit, spans: &[(&SpanKey, u32)], lanes: u32) {
         }
     }
     assert_eq!(listed, free, "every free block is in one list");
+}
+
+#[test]
+fn the_first_class_that_has_a_block_is_found_however_far_above_it_is() {
+    let last = class_of(u32::MAX);
+    for filled in (0..=last).step_by(7) {
+        let mut lists = Lists::EMPTY;
+        lists.set_head(filled, 1, 0);
+        for from in 0..=last {
+            assert_eq!(lists.first_from(from), Some(filled).filter(|filled| *filled >= from), "from {from}");
+        }
+        let next = (filled + 70).min(last);
+        lists.set_head(next, 1, 0);
+        assert_eq!(lists.first_from(filled), Some(filled));
+        assert_eq!(lists.first_from(filled + 1), Some(next).filter(|next| *next > filled), "above {filled}");
+    }
 }
 
 /// The lengths of the gaps between used blocks of one span.
@@ -155,7 +171,13 @@ fn the_lowest_first_block_of_so_many_classes_is_chosen_and_none_too_far_above() 
     assert_eq!([lists.lowest::<11>(40, 40), lists.lowest::<11>(41, 40)], [40, 41], "no class but the first");
     let found = [0, 44, 51, 104, 105].map(|class| lists.first_from(class));
     assert_eq!(found, [Some(40), Some(50), Some(90), Some(104), None]);
-    lists.replace_head(90, NOBODY, LAST);
+    lists.replace_head(50, false, NOBODY, LAST);
+    assert_eq!(
+        (lists.head(50), lists.rank(50), lists.first_from(44)),
+        (50, 5, Some(50)),
+        "what left was not the first"
+    );
+    lists.replace_head(90, true, NOBODY, LAST);
     assert_eq!((lists.first_from(51), lists.last_class()), (Some(103), Some(104)));
 }
 
@@ -177,7 +199,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn random_programs_agree_with_the_model(actions in prop::collection::vec((any::<u16>(), 1u32..3000), 1..400)) {
+    fn random_programs_agree_with_the_model(
+        actions in prop::collection::vec((any::<u16>(), prop_oneof![3 => 1u32..100, 2 => 1u32..3000]), 1..400),
+    ) {
         let size = 40_000;
         let mut placer = SegregatedFit::new();
         let span = placer.add_span(0, size);
