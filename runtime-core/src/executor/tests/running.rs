@@ -63,7 +63,14 @@ fn an_idle_runner_makes_no_context_switches() {
     let config = Config { name: "idle-runner".to_string(), ..config(Execution::Runner) };
     let executor = Executor::new(Log::default(), config).unwrap();
     executor.submit(|_, _| ()).unwrap();
-    let Some(mut before) = switches("idle-runner") else {
+    // It has its name once it runs.
+    let named = || {
+        switches("idle-runner").or_else(|| {
+            thread::sleep(Duration::from_millis(100));
+            None
+        })
+    };
+    let Some(mut before) = (0..50).find_map(|_| named()) else {
         return; // A kernel that does not count them.
     };
     // When it has come to rest is the machine's affair; one that looks at anything now and then has no half second without.
