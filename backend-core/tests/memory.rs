@@ -19,6 +19,9 @@ use trunnion_runtime_core::platform::Deadline;
 use trunnion_runtime_core::promise::Promise;
 use trunnion_runtime_core::server::{AccessServer, Bounds, MemoryServer, Payload, Region, Server, Until};
 
+/// What has a deadline of milliseconds ends by then on a busy machine too, and what has none never does.
+const SOON: Duration = Duration::from_secs(5);
+
 fn tight(bytes: u64) -> ServerSettings {
     ServerSettings { memory_budget: Some(bytes), pressure_wait: Duration::from_millis(50), ..ServerSettings::default() }
 }
@@ -51,7 +54,7 @@ fn a_reservation_that_waits_in_vain_fails_in_time_and_names_everything() {
     rig.free_dropped();
     let start = Instant::now();
     let b = rig.buffer(t, 4096);
-    assert!((Duration::from_millis(50)..Duration::from_millis(500)).contains(&start.elapsed()));
+    assert!((Duration::from_millis(50)..SOON).contains(&start.elapsed()));
     let Err(Error::OutOfMemory(numbers)) = rig.server.check(std::slice::from_ref(&b)) else { panic!() };
     assert_eq!((numbers.requested, numbers.reserved, numbers.budget), (4096, 4096, Some(4096)));
     assert!(numbers.tried.contains(&Rung::Wait));
@@ -297,7 +300,7 @@ fn shutdown_leaves_memory_that_somebody_may_still_use() {
     let start = Instant::now();
     rig.write(s, &a, 2);
     assert_eq!(rig.server.shutdown(&Deadline::after(Duration::from_millis(50))), 1);
-    assert!(start.elapsed() < Duration::from_millis(500));
+    assert!(start.elapsed() < SOON);
     assert_eq!(rig.script.get().pages, 1, "the device never finished the write");
 
     let mut rig = mock::rig();

@@ -133,6 +133,10 @@ fn a_warm_launch_is_one_call_of_the_driver_and_no_allocation() {
     each_with(&CudaOptions::default(), |rig| {
         let mut bench = Bench::new(rig);
         (0..4).for_each(|_| bench.batch(rig, BATCH));
+        // A thread allocates as it starts, and on a busy machine the batches were done before those of the stream and the executor did.
+        while rig.notified.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
         rig.device.forget_calls().unwrap();
         let mut batches = 0;
         let allocated = allocations(|| {
@@ -147,8 +151,8 @@ fn a_warm_launch_is_one_call_of_the_driver_and_no_allocation() {
         assert_eq!(count("cuLaunchKernel"), 2 * BATCH + 3, "{calls:?}");
         // One behind each batch.
         assert_eq!(count("cuEventRecord"), batches, "{calls:?}");
-        // The thread that sleeps for the stream is the only one that waits.
-        assert!(count("cuEventSynchronize") <= batches, "{calls:?}");
+        // The thread that sleeps for the stream is the only one that waits. It may have been late for the last batch that is not counted.
+        assert!(count("cuEventSynchronize") <= batches + 1, "{calls:?}");
         let known = [
             "cuCtxPopCurrent_v2",
             "cuCtxPushCurrent_v2",

@@ -130,10 +130,13 @@ fn each_finished_batch_is_told_of_and_an_idle_device_tells_nothing() {
                 }
             }
         }
-        std::thread::sleep(Duration::from_millis(20));
-        let quiet = rig.notified.load(Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(rig.notified.load(Ordering::SeqCst), quiet);
+        // What is told of the last batch may come late on a busy machine; one that told now and then would never be quiet.
+        let quiet = (0..8).any(|_| {
+            let before = rig.notified.load(Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(300));
+            rig.notified.load(Ordering::SeqCst) == before
+        });
+        assert!(quiet, "told of {} ends of 20", rig.notified.load(Ordering::SeqCst));
         rig.driver.close_stream(stream);
     });
 }

@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
 use std::eprintln;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use trunnion_runtime_core::backend::Backend;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_vulkan_shim::{Plan, Shim, require};
@@ -20,6 +21,7 @@ pub(crate) fn each(options: &VulkanOptions, test: impl Fn(&Arc<Device>)) {
 
 /// Runs a test on each device, which was made to look different.
 pub(crate) fn each_changed(options: &VulkanOptions, change: impl Fn(&mut Device), test: impl Fn(&Arc<Device>)) {
+    let _turn = turn();
     for mut device in open(options) {
         change(Arc::get_mut(&mut device).unwrap());
         eprintln!("on {}", device.properties.info.adapter);
@@ -30,6 +32,7 @@ pub(crate) fn each_changed(options: &VulkanOptions, change: impl Fn(&mut Device)
 
 /// Runs a test on each device as a shim shows it. Nothing that was made may be left, and nothing wrong may have been done.
 pub(crate) fn each_shown(plan: impl Fn() -> Plan, options: &VulkanOptions, test: impl Fn(&Arc<Device>, &Shim)) {
+    let _turn = turn();
     for real in open(options) {
         let adapter = real.properties.info.adapter.clone();
         let named = move |said: &vk::PhysicalDeviceProperties| {
@@ -42,6 +45,13 @@ pub(crate) fn each_shown(plan: impl Fn() -> Plan, options: &VulkanOptions, test:
         drop(backend);
         assert_eq!((shim.alive(), shim.complaints()), (Vec::new(), Vec::new()));
     }
+}
+
+/// Held for as long as a test has a device. The layer finds its own state in a table without a lock, which changes when a device is made or
+/// destroyed (KhronosGroup/Vulkan-ValidationLayers issue 4391): none comes or goes beside another test's at work.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn open(options: &VulkanOptions) -> Vec<Arc<Device>> {

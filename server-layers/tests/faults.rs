@@ -245,7 +245,7 @@ fn what_never_completes_holds_its_stream_until_the_end_and_nobody_beyond_a_deadl
         let error = done.wait_for(limit).unwrap_err();
         assert!(error.is_timeout(), "{operation}: {error}");
         let waited = start.elapsed();
-        assert!(waited >= limit && waited < limit * 3, "{operation}: {waited:?}");
+        assert!(waited >= limit && waited < SOON, "{operation}: {waited:?}");
         assert!(!client.is_done(done.point()).unwrap());
         // Other streams go on.
         let d = client.create_from_slice(&[4; 64]).unwrap();
@@ -254,7 +254,7 @@ fn what_never_completes_holds_its_stream_until_the_end_and_nobody_beyond_a_deadl
         }
         let start = Instant::now();
         client.shutdown(Duration::from_millis(300));
-        assert!(start.elapsed() < Duration::from_millis(1300), "{operation}: {:?}", start.elapsed());
+        assert!(start.elapsed() < SOON, "{operation}: {:?}", start.elapsed());
         assert!(matches!(done.wait(), Err(Error::ShutDown { .. })), "{operation}");
         if operation != Operation::Wait && operation != Operation::Mark {
             assert!(matches!(reading.wait(), Err(Error::ShutDown { .. })), "{operation}");
@@ -343,7 +343,7 @@ fn completions_are_told_late_and_still_told() {
                 client.sync().unwrap().wait().unwrap()
             }
             let took = start.elapsed();
-            assert!(took >= delay && took < Duration::from_secs(1), "{execution:?}: {took:?}");
+            assert!(took >= delay && took < SOON, "{execution:?}: {took:?}");
         }
         let point = client.record().unwrap();
         client.done(point).unwrap().wait().unwrap();

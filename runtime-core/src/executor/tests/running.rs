@@ -51,7 +51,8 @@ fn many_threads_submit_call_reserve_and_notify_and_nothing_is_lost() {
 fn an_idle_runner_makes_no_context_switches() {
     fn switches(name: &str) -> Option<u64> {
         for task in std::fs::read_dir("/proc/self/task").ok()? {
-            let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+            // One of another test's may have ended meanwhile.
+            let Ok(status) = std::fs::read_to_string(task.ok()?.path().join("status")) else { continue };
             if status.starts_with(&alloc::format!("Name:\t{name}\n")) {
                 let count = |line: &str| line.split_whitespace().last().and_then(|n| n.parse::<u64>().ok());
                 return Some(status.lines().filter(|line| line.contains("ctxt_switches")).filter_map(count).sum());
@@ -62,7 +63,14 @@ fn an_idle_runner_makes_no_context_switches() {
     let config = Config { name: "idle-runner".to_string(), ..config(Execution::Runner) };
     let executor = Executor::new(Log::default(), config).unwrap();
     executor.submit(|_, _| ()).unwrap();
-    let Some(mut before) = switches("idle-runner") else {
+    // It has its name once it runs.
+    let named = || {
+        switches("idle-runner").or_else(|| {
+            thread::sleep(Duration::from_millis(100));
+            None
+        })
+    };
+    let Some(mut before) = (0..50).find_map(|_| named()) else {
         return; // A kernel that does not count them.
     };
     // When it has come to rest is the machine's affair; one that looks at anything now and then has no half second without.

@@ -111,19 +111,24 @@ fn the_stream_without_a_name_and_blocking_streams_wait_for_each_other() {
 #[test]
 fn host_functions_take_their_turn_on_their_stream() {
     unsafe extern "C" fn count(argument: *mut c_void) {
-        let seen = unsafe { &*argument.cast::<[AtomicU32; 2]>() };
+        let seen = unsafe { &*argument.cast::<[AtomicU32; 3]>() };
         let turn = seen[0].fetch_add(1, Ordering::SeqCst);
+        // The first waits until it is let go.
+        while seen[2].load(Ordering::SeqCst) == 0 {
+            thread::sleep(Duration::from_micros(100));
+        }
         thread::sleep(Duration::from_millis(2));
         // Nobody else counted meanwhile.
         seen[1].fetch_add(u32::from(seen[0].load(Ordering::SeqCst) != turn + 1), Ordering::SeqCst);
     }
     let gpu = Gpu::claim();
-    let seen = [AtomicU32::new(0), AtomicU32::new(0)];
+    let seen = [const { AtomicU32::new(0) }; 3];
     let argument = core::ptr::from_ref(&seen).cast_mut().cast();
     for _ in 0..5 {
         assert_eq!(raw(unsafe { sys::cuLaunchHostFunc(gpu.stream.cu_stream(), Some(count), argument) }), 0);
     }
     assert_eq!(raw(unsafe { sys::cuStreamQuery(gpu.stream.cu_stream()) }), 600);
+    seen[2].store(1, Ordering::SeqCst);
     gpu.stream.synchronize().unwrap();
     assert_eq!((seen[0].load(Ordering::SeqCst), seen[1].load(Ordering::SeqCst)), (5, 0));
     assert_eq!(raw(unsafe { sys::cuStreamQuery(gpu.stream.cu_stream()) }), 0);

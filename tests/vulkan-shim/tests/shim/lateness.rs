@@ -20,9 +20,11 @@ fn progress_is_seen_as_late_as_the_plan_says() {
         program.wait(1).unwrap();
         let begun = Instant::now();
         program.submit(&[], None, 2).unwrap();
-        assert_eq!(program.device.get_semaphore_counter_value(program.semaphore), Ok(1));
+        let value = program.device.get_semaphore_counter_value(program.semaphore);
         let soon = wait(&program.device, &[(program.semaphore, 2)], vk::SemaphoreWaitFlags::empty(), 1_000_000);
-        assert_eq!(soon, Err(vk::Result::TIMEOUT));
+        // A machine that had other things to do until it was due shows it at the first look.
+        let is_due = begun.elapsed() >= late;
+        assert!(is_due || (value, soon) == (Ok(1), Err(vk::Result::TIMEOUT)), "{value:?} {soon:?}");
         program.wait(2).unwrap();
         assert!(begun.elapsed() >= late, "{:?}", begun.elapsed());
         assert_eq!(program.device.get_semaphore_counter_value(program.semaphore), Ok(2));
@@ -33,17 +35,20 @@ fn progress_is_seen_as_late_as_the_plan_says() {
 
 #[test]
 fn semaphores_are_seen_in_another_order_than_that_of_their_signals() {
-    let late = |semaphore, _| if semaphore == 1 { Duration::from_millis(200) } else { Duration::ZERO };
-    let Some(shim) = shim(Plan::new().delay(late)) else { return };
+    let late = Duration::from_millis(200);
+    let delay = move |semaphore, _| if semaphore == 1 { late } else { Duration::ZERO };
+    let Some(shim) = shim(Plan::new().delay(delay)) else { return };
     unsafe {
         let program = Program::new(&shim);
         let other = timeline(&program.device);
+        let begun = Instant::now();
         program.submit(&[], None, 1).unwrap();
         submit(&program.device, program.queue, &[], &[(program.semaphore, 1)], &[(other, 1)]).unwrap();
         let both = [(program.semaphore, 1), (other, 1)];
         wait(&program.device, &both, vk::SemaphoreWaitFlags::ANY, 10_000_000_000).unwrap();
         assert_eq!(program.device.get_semaphore_counter_value(other), Ok(1));
-        assert_eq!(program.device.get_semaphore_counter_value(program.semaphore), Ok(0), "it was signalled before");
+        let value = program.device.get_semaphore_counter_value(program.semaphore);
+        assert!(begun.elapsed() >= late || value == Ok(0), "it was signalled before, and seen at once: {value:?}");
         wait(&program.device, &both, vk::SemaphoreWaitFlags::empty(), 10_000_000_000).unwrap();
         program.device.destroy_semaphore(other, None);
         program.end();
