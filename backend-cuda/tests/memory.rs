@@ -94,6 +94,9 @@ fn memory_that_is_given_back_while_work_is_under_way_is_freed_when_that_is_done(
         // Who waits for somebody else is not waited for, however short memory is.
         rig.device.set_memory(5 * MIB).unwrap();
         assert!(rig.driver.allocate(4 * MIB).unwrap_err().out_of_memory);
+        for name in ["cuMemFree_v2", "cuMemUnmap", "cuMemFreeHost"] {
+            assert_eq!(rig.device.calls(name), Ok(0), "{name}");
+        }
         gate.open();
         rig.finish(&mut stream, 1);
         eventually("it is freed", || rig.device.memory_used() == Ok(256));
