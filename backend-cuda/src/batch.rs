@@ -85,8 +85,6 @@ pub(crate) enum Progress {
     Held,
     /// It waits for its marker.
     Marked,
-    /// Nothing of it was done.
-    Refused(Error),
 }
 
 impl Batch {
@@ -110,33 +108,33 @@ impl Batch {
         }
     }
 
-    /// Hands as much of it to the stream as can be. The context is current. What the driver refuses has
-    /// failed, and with it what is behind it in the batch; that is kept for [`finish`](Self::finish).
+    /// Hands as much of it to the stream as can be. The context is current. `event` gives an event to be recorded.
     ///
-    /// With `may_refuse`, a batch whose first operation is refused does nothing. `event` gives an event to be recorded.
+    /// An operation that the driver refuses has failed, which [`finish`](Self::finish) tells; those behind it are handed over. Calls of the same
+    /// operation may be with the stream by then, so the batch stays until the stream is behind it, whatever was refused.
     pub(crate) fn issue(
         &mut self,
         device: &Device,
         stream: sys::CUstream,
-        may_refuse: bool,
         mut event: impl FnMut() -> Result<Arc<Event>>,
     ) -> Progress {
         if let Some(held) = self.wait(device, stream) {
             return held;
         }
-        if device.loss.check().is_err() {
-            // Nothing more comes of anything, and what it comes after may not have been waited for.
-            self.next = self.operations.len();
-        }
         while let Some((seq, operation)) = self.operations.get(self.next) {
+            if device.loss.check().is_err() {
+                // Nothing more comes of anything, and what it comes after may not have been waited for.
+                self.next = self.operations.len();
+                break;
+            }
             let issued = match operation {
-                Operation::Counted(counted) if !self.counts_are_here => {
-                    let asked = counted.fetch(device, stream).and_then(|()| event()).and_then(|event| {
-                        event.record(stream)?;
-                        Ok(event)
-                    });
-                    asked.map(Some)
-                }
+                // What is left of an operation that failed.
+                _ if self.failed.last().is_some_and(|(failed, _)| failed == seq) => Ok(None),
+                Operation::Counted(counted) if !self.counts_are_here => event().and_then(|event| {
+                    counted.fetch(device, stream)?;
+                    event.record(stream)?;
+                    Ok(Some(event))
+                }),
                 _ => operation.issue(device, stream, &self.arguments).map(|()| None),
             };
             match issued {
@@ -144,15 +142,10 @@ impl Batch {
                     self.marker = Some(Marker::Counts(event));
                     return Progress::Marked;
                 }
-                Ok(None) => self.next += 1,
-                // Of counts that a launch found it is the only one to suffer.
-                Err(error @ Error::GridTooLarge { .. }) => {
-                    note(&mut self.failed, *seq, error);
-                    self.next += 1;
-                }
-                Err(error) if may_refuse && self.next == 0 => return Progress::Refused(error),
-                Err(error) => self.fail_rest(&error),
+                Ok(None) => {}
+                Err(error) => note(&mut self.failed, *seq, error),
             }
+            self.next += 1;
             self.counts_are_here = false;
         }
         for signal in &self.signals {
@@ -166,14 +159,6 @@ impl Batch {
             log::warn!("{}: the end of a batch is not marked: {error}", device.properties.info.device);
         }
         Progress::Issued
-    }
-
-    /// The next operation has failed, and those behind it, which may come after it, are not handed to the stream.
-    #[cold]
-    fn fail_rest(&mut self, error: &Error) {
-        let rest = self.operations.get(self.next..).unwrap_or_default();
-        rest.iter().for_each(|(seq, _)| note(&mut self.failed, *seq, error.clone()));
-        self.next = self.operations.len();
     }
 
     /// What the marker stands for has happened. The event, where it is to be used again.

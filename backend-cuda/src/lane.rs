@@ -174,15 +174,7 @@ impl Lane {
         batch.submission = state.submitted;
         state.flight.push_back(batch);
         self.device.unfinished.fetch_add(1, Ordering::AcqRel);
-        let before = state.issued;
-        if let Err(error) = self.advance(&mut state, true)
-            && let Some(mut batch) = state.flight.pop_back()
-        {
-            batch.done.take().into_iter().for_each(|event| state.keep(event));
-            self.device.unfinished.fetch_sub(1, Ordering::AcqRel);
-            return Err((error, batch));
-        }
-        let has_moved = state.issued != before;
+        let has_moved = self.advance(&mut state);
         drop(state);
         if has_moved {
             self.release_held();
@@ -192,28 +184,23 @@ impl Lane {
         Ok(())
     }
 
-    /// Hands what is held to the stream, as far as that goes. The context is current.
-    ///
-    /// # Errors
-    /// With `is_new`, that of the newest batch, of which nothing was done.
-    fn advance(self: &Arc<Self>, state: &mut State, is_new: bool) -> Result<()> {
-        let mut is_registered = false;
+    /// Hands what is held to the stream, as far as that goes; whether the end of a batch was. The context is current.
+    fn advance(self: &Arc<Self>, state: &mut State) -> bool {
+        let (before, mut is_registered) = (state.issued, false);
         loop {
             let State { flight, issued, spare, .. } = &mut *state;
-            let is_newest = *issued + 1 == flight.len();
-            let Some(batch) = flight.get_mut(*issued).filter(|batch| batch.marker.is_none()) else { return Ok(()) };
-            let event = || State::event(&self.device, spare);
-            match batch.issue(&self.device, self.raw, is_new && is_newest, event) {
+            let has_moved = *issued != before;
+            let Some(batch) = flight.get_mut(*issued).filter(|batch| batch.marker.is_none()) else { return has_moved };
+            match batch.issue(&self.device, self.raw, || State::event(&self.device, spare)) {
                 Progress::Issued => *issued += 1,
-                Progress::Marked => return Ok(()),
-                Progress::Refused(error) => return Err(error),
+                Progress::Marked => return has_moved,
                 // Whoever has it recorded looks at the list afterwards: what was recorded before that is seen by looking once more.
                 Progress::Held if !is_registered => {
                     let mut held = self.device.held.lock().unwrap_or_else(PoisonError::into_inner);
                     held.push(Arc::downgrade(self));
                     is_registered = true;
                 }
-                Progress::Held => return Ok(()),
+                Progress::Held => return has_moved,
             }
         }
     }
@@ -224,12 +211,7 @@ impl Lane {
             let held = mem::take(&mut *self.device.held.lock().unwrap_or_else(PoisonError::into_inner));
             let mut has_moved = false;
             for lane in held.iter().filter_map(Weak::upgrade) {
-                let mut state = lane.state();
-                let before = state.issued;
-                // Only a new batch is refused.
-                let _ = lane.advance(&mut state, false);
-                has_moved |= state.issued != before;
-                drop(state);
+                has_moved |= lane.advance(&mut lane.state());
                 lane.rouse();
             }
             if !has_moved {
@@ -431,8 +413,7 @@ impl Lane {
         if let Some(event) = state.flight.get_mut(at).and_then(|batch| batch.marker_reached()) {
             state.keep(event);
         }
-        // Only a new batch is refused.
-        let _ = self.advance(&mut state, false);
+        self.advance(&mut state);
         drop(state);
         self.release_held();
     }
