@@ -34,6 +34,7 @@ mod storage;
 mod stream;
 mod tensor;
 mod transfer;
+mod watch;
 
 pub use backend::CudaBackend;
 pub use cudarc;
