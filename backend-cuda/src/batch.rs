@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::event::{CudaEvent, Event, Moment};
 use crate::kernel::Function;
 use crate::launch::Arguments;
-use crate::operation::Operation;
+use crate::operation::{Operation, Turn};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use cudarc::driver::sys;
@@ -43,6 +43,8 @@ pub(crate) struct Batch {
     begun: usize,
     /// The operation that is handed to the stream next.
     next: usize,
+    /// Calls of it that are with the stream, as far as anybody has looked.
+    pub(crate) calls: usize,
     failed: Vec<(u64, Error)>,
 }
 
@@ -60,6 +62,8 @@ pub(crate) struct Read {
 pub(crate) enum Marker {
     /// It happens when the counts that the next operation asked for are there.
     Counts(Arc<Event>),
+    /// It happens when the stream has done what it was given.
+    Room(Arc<Event>),
     /// What the batch comes after, for which the stream could not be made to wait.
     Wait(Arc<Event>),
     /// The same of somebody else.
@@ -70,7 +74,9 @@ impl Marker {
     /// The event; `None` where it is over.
     pub(crate) fn raw(&self) -> Option<sys::CUevent> {
         match self {
-            Self::Counts(event) | Self::Wait(event) => (event.moment() == Moment::Recorded).then(|| event.raw()),
+            Self::Counts(event) | Self::Room(event) | Self::Wait(event) => {
+                (event.moment() == Moment::Recorded).then(|| event.raw())
+            }
             Self::Foreign(event) => event.get::<CudaEvent>().ok().map(CudaEvent::event),
         }
     }
@@ -108,7 +114,18 @@ impl Batch {
         }
     }
 
-    /// Hands as much of it to the stream as can be. The context is current. `event` gives an event to be recorded.
+    /// The calls it takes, where the driver takes each operation as one.
+    pub(crate) fn needs(&self) -> usize {
+        self.waits.len() + self.events.len() + self.operations.len() + self.signals.len() + 1
+    }
+
+    /// Whether nothing of it was handed to the stream.
+    pub(crate) fn is_new(&self) -> bool {
+        self.begun == 0 && self.next == 0 && self.calls == 0
+    }
+
+    /// Hands as much of it to the stream as can be, and waits behind more than `room` calls. The context is current. `event` gives an event to
+    /// be recorded.
     ///
     /// An operation that the driver refuses has failed, which [`finish`](Self::finish) tells; those behind it are handed over. Calls of the same
     /// operation may be with the stream by then, so the batch stays until the stream is behind it, whatever was refused.
@@ -116,38 +133,59 @@ impl Batch {
         &mut self,
         device: &Device,
         stream: sys::CUstream,
+        room: usize,
         mut event: impl FnMut() -> Result<Arc<Event>>,
     ) -> Progress {
+        let mut full = self.calls + room.max(1);
         if let Some(held) = self.wait(device, stream) {
             return held;
         }
-        while let Some((seq, operation)) = self.operations.get(self.next) {
+        while let Some((seq, operation)) = self.operations.get_mut(self.next) {
             if device.loss.check().is_err() {
                 // Nothing more comes of anything, and what it comes after may not have been waited for.
                 self.next = self.operations.len();
                 break;
             }
+            if self.calls >= full {
+                match event().and_then(|event| event.record(stream).map(|()| event)) {
+                    Ok(event) => {
+                        self.marker = Some(Marker::Room(event));
+                        return Progress::Marked;
+                    }
+                    // Then the driver may keep who calls it.
+                    Err(_) => full += room.max(1),
+                }
+            }
+            self.calls += 1;
             let issued = match operation {
                 // What is left of an operation that failed.
-                _ if self.failed.last().is_some_and(|(failed, _)| failed == seq) => Ok(None),
-                Operation::Counted(counted) if !self.counts_are_here => event().and_then(|event| {
-                    counted.fetch(device, stream)?;
-                    event.record(stream)?;
-                    Ok(Some(event))
-                }),
-                _ => operation.issue(device, stream, &self.arguments).map(|()| None),
+                _ if self.failed.last().is_some_and(|(failed, _)| failed == seq) => Ok(Turn::Over),
+                Operation::Counted(counted) if !self.counts_are_here => {
+                    let asked = event().and_then(|event| {
+                        counted.fetch(device, stream)?;
+                        event.record(stream)?;
+                        Ok(event)
+                    });
+                    match asked {
+                        Ok(event) => {
+                            self.calls += 1;
+                            self.marker = Some(Marker::Counts(event));
+                            return Progress::Marked;
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                _ => operation.issue(device, stream, &self.arguments),
             };
             match issued {
-                Ok(Some(event)) => {
-                    self.marker = Some(Marker::Counts(event));
-                    return Progress::Marked;
-                }
-                Ok(None) => {}
+                Ok(Turn::Over) => {}
+                Ok(Turn::Again) => continue,
                 Err(error) => note(&mut self.failed, *seq, error),
             }
             self.next += 1;
             self.counts_are_here = false;
         }
+        self.calls += self.signals.len() + 1;
         for signal in &self.signals {
             if let Err(error) = signal.record(stream) {
                 note(&mut self.failed, self.seq, error);
@@ -161,13 +199,15 @@ impl Batch {
         Progress::Issued
     }
 
-    /// What the marker stands for has happened. The event, where it is to be used again.
+    /// What the marker stands for has happened. The event, where the stream recorded it for the marker: it is to be used again, and the stream
+    /// has done all it was given.
     pub(crate) fn marker_reached(&mut self) -> Option<Arc<Event>> {
         match self.marker.take()? {
             Marker::Counts(event) => {
                 self.counts_are_here = true;
                 return Some(event);
             }
+            Marker::Room(event) => return Some(event),
             Marker::Wait(_) | Marker::Foreign(_) => self.begun += 1,
         }
         None
@@ -195,6 +235,7 @@ impl Batch {
                     self.marker = Some(marker);
                     return Some(Progress::Marked);
                 }
+                self.calls += 1;
             }
             self.begun += 1;
         }
@@ -239,7 +280,7 @@ impl Batch {
         self.reads.clear();
         self.failed.clear();
         (self.done, self.marker) = (None, None);
-        (self.counts_are_here, self.begun, self.next) = (false, 0, 0);
+        (self.counts_are_here, self.begun, self.next, self.calls) = (false, 0, 0, 0);
     }
 }
 

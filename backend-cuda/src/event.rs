@@ -133,8 +133,8 @@ impl CudaEvent {
     }
 
     /// Whether a stream was told to record it, so that whoever waits for the event waits for that: the driver takes one that nobody records
-    /// for one that has happened. An exported event is not while what it comes after is held up on the host, by counts of a grid that are
-    /// on their way. Of somebody else's that is vouched for.
+    /// for one that has happened. An exported event is not while what it comes after is held up on the host: by counts of a grid that are
+    /// on their way, or because the stream has been given a good deal already. Of somebody else's that is vouched for.
     pub fn is_recorded(&self) -> bool {
         match &self.keeps {
             Keeps::Owner(_) => true,

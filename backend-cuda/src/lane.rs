@@ -1,8 +1,9 @@
 //! A CUDA stream with the batches that are under way on it.
 //!
 //! Batches are handed to the stream in order, each with an event behind it. Nearly always that is done when they are submitted. A launch
-//! whose counts lie in memory is handed over when the host has seen the counts: until then its batch and those behind it are held here, and
-//! so are batches of other lanes that come after them. The lane's thread ([`watch`](crate::watch)) hands over what is held.
+//! whose counts lie in memory is handed over when the host has seen the counts, and what would be more than [`MOST`] calls when the stream
+//! has done some: until then its batch and those behind it are held here, and so are batches of other lanes that come after them. The lane's
+//! thread ([`watch`](crate::watch)) hands over what is held.
 
 use crate::batch::{Batch, Progress};
 use crate::blocks::Blocks;
@@ -26,6 +27,10 @@ use trunnion_runtime_core::executor::Notifier;
 /// Events kept to be recorded again.
 const SPARE: usize = 64;
 
+/// The most calls that a stream is given before it has done some: a driver keeps whoever calls it once about a thousand are under way, and
+/// what the stream waits for may then never be asked for.
+const MOST: usize = 512;
+
 pub(crate) struct Lane {
     pub(crate) device: Arc<Device>,
     pub(crate) raw: sys::CUstream,
@@ -48,6 +53,10 @@ pub(crate) struct State {
     pub(crate) flight: VecDeque<Box<Batch>>,
     /// How many of them were handed to the stream.
     pub(crate) issued: usize,
+    /// Calls that are with the stream, as far as anybody has looked: those of the batches under way together.
+    calls: usize,
+    /// Whether the next batch is held until there is room for it.
+    pub(crate) is_full: bool,
     /// How many submissions there were.
     submitted: u64,
     /// Events to be recorded again, once nobody else has them.
@@ -78,6 +87,22 @@ impl State {
             spare.push_back(Arc::new(another));
         }
         Ok(event)
+    }
+
+    /// Whether there is room for a batch of so many calls, where submissions up to `reached` are finished.
+    fn has_room(&mut self, calls: usize, reached: u64) -> bool {
+        let calls = calls.min(MOST);
+        if self.calls + calls > MOST {
+            let finished = self.flight.iter_mut().take(self.issued).take_while(|batch| batch.submission <= reached);
+            self.calls -= finished.map(|batch| mem::take(&mut batch.calls)).sum::<usize>();
+        }
+        self.calls + calls <= MOST
+    }
+
+    /// The stream has done all it was given.
+    pub(crate) fn set_done(&mut self) {
+        self.flight.iter_mut().take(self.issued + 1).for_each(|batch| batch.calls = 0);
+        self.calls = 0;
     }
 
     pub(crate) fn keep(&mut self, event: Arc<Event>) {
@@ -148,10 +173,22 @@ impl Lane {
     pub(crate) fn advance(self: &Arc<Self>, state: &mut State) -> bool {
         let (before, mut is_registered) = (state.issued, false);
         loop {
-            let State { flight, issued, spare, .. } = &mut *state;
-            let has_moved = *issued != before;
-            let Some(batch) = flight.get_mut(*issued).filter(|batch| batch.marker.is_none()) else { return has_moved };
-            match batch.issue(&self.device, self.raw, || State::event(&self.device, spare)) {
+            let has_moved = state.issued != before;
+            let Some(batch) = state.flight.get(state.issued).filter(|batch| batch.marker.is_none()) else {
+                return has_moved;
+            };
+            let needs = if batch.is_new() { batch.needs() } else { 0 };
+            state.is_full = !state.has_room(needs, self.reached.load(Ordering::Acquire));
+            if state.is_full {
+                return has_moved;
+            }
+            let State { flight, issued, calls, spare, .. } = &mut *state;
+            let Some(batch) = flight.get_mut(*issued) else { return has_moved };
+            let others = *calls - batch.calls;
+            let room = MOST.saturating_sub(*calls);
+            let progress = batch.issue(&self.device, self.raw, room, || State::event(&self.device, spare));
+            *calls = others + batch.calls;
+            match progress {
                 Progress::Issued => *issued += 1,
                 Progress::Marked => return has_moved,
                 // Whoever has it recorded looks at the list afterwards: what was recorded before that is seen by looking once more.
@@ -189,7 +226,7 @@ impl Lane {
     ///
     /// # Errors
     /// The device's fault.
-    pub(crate) fn take_finished(&self) -> Result<Option<Box<Batch>>> {
+    pub(crate) fn take_finished(self: &Arc<Self>) -> Result<Option<Box<Batch>>> {
         let mut state = self.state();
         let Some(oldest) = state.flight.front().filter(|_| state.issued > 0) else { return Ok(None) };
         if self.reached.load(Ordering::Acquire) < oldest.submission && !self.look(oldest)? {
@@ -197,18 +234,38 @@ impl Lane {
         }
         let Some(mut batch) = state.flight.pop_front() else { return Ok(None) };
         state.issued -= 1;
+        state.calls -= batch.calls;
         let mut frees_others = false;
         if let Some(event) = batch.done.take() {
             // One that could not be recorded may be waited for by batches that are held.
             frees_others = event.set_over();
             state.keep(event);
         }
+        let is_full = state.is_full;
         drop(state);
         self.device.unfinished.fetch_sub(1, Ordering::AcqRel);
-        if frees_others && let Ok(_current) = self.device.enter() {
-            self.release_held();
+        if (frees_others || is_full)
+            && let Ok(_current) = self.device.enter()
+        {
+            if is_full {
+                self.fill_up();
+            }
+            if frees_others {
+                self.release_held();
+            }
         }
         Ok(Some(batch))
+    }
+
+    /// Hands over what was held for want of room. The context is current.
+    pub(crate) fn fill_up(self: &Arc<Self>) {
+        let mut state = self.state();
+        let has_moved = state.is_full && self.advance(&mut state);
+        drop(state);
+        if has_moved {
+            self.release_held();
+        }
+        self.rouse();
     }
 
     /// Asks the driver whether a batch that was handed to the stream is finished. Where it cannot say, who waits for it asks again.

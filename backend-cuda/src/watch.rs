@@ -154,6 +154,7 @@ impl Lane {
                             if event.moment() == Moment::Coming && event.set_over() {
                                 self.release_held();
                             }
+                            self.fill_up();
                         }
                         Target::Marker(_) => self.go_on(),
                     }
@@ -191,12 +192,12 @@ impl Lane {
     fn wait_for(&self, target: &Target) -> Result<()> {
         let functions = self.device.functions();
         match (target.event(), target) {
-            // SAFETY: whoever has the target holds the event.
             (Some(event), _) => {
+                // SAFETY: whoever has the target holds the event.
                 self.device.check("cuEventSynchronize", unsafe { (functions.cuEventSynchronize)(event) })
             }
-            // SAFETY: the stream is the device's.
             (None, Target::Batch(..)) => {
+                // SAFETY: the stream is the device's.
                 self.device.check("cuStreamSynchronize", unsafe { (functions.cuStreamSynchronize)(self.raw) })
             }
             (None, Target::Marker(_)) => Ok(()),
@@ -215,6 +216,7 @@ impl Lane {
         let mut state = self.state();
         let at = state.issued;
         if let Some(event) = state.flight.get_mut(at).and_then(|batch| batch.marker_reached()) {
+            state.set_done();
             state.keep(event);
         }
         self.advance(&mut state);

@@ -249,8 +249,16 @@ impl Gate {
     }
 
     pub fn open(&self) {
-        *self.state.0.lock().unwrap() = true;
-        self.state.1.notify_all();
+        (self.opener())();
+    }
+
+    /// What opens the gate, on any thread.
+    pub fn opener(&self) -> impl Fn() + Send + 'static {
+        let state = self.state.clone();
+        move || {
+            *state.0.lock().unwrap() = true;
+            state.1.notify_all();
+        }
     }
 }
 
