@@ -8,6 +8,7 @@ use crate::launch::Arguments;
 use crate::operation::{Operation, Turn};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use cudarc::driver::sys;
 use smallvec::SmallVec;
 use trunnion_backend_core::driver::Outcome;
@@ -35,6 +36,8 @@ pub(crate) struct Batch {
     pub(crate) submission: u64,
     /// Happens when it is finished; there once it is submitted.
     pub(crate) done: Option<Arc<Event>>,
+    /// From its submission on until nothing more comes of it.
+    pub(crate) under_way: Option<UnderWay>,
     /// What the host waits for before more of it is handed to the stream.
     pub(crate) marker: Option<Marker>,
     /// Whether the counts are there that the next operation asked for.
@@ -46,6 +49,27 @@ pub(crate) struct Batch {
     /// Calls of it that are with the stream, as far as anybody has looked.
     pub(crate) calls: usize,
     failed: Vec<(u64, Error)>,
+}
+
+/// A batch that is with its device: it counts among those as long as this lives, whatever becomes of the batch.
+pub(crate) struct UnderWay {
+    device: Arc<Device>,
+    waits_for_others: bool,
+}
+
+impl UnderWay {
+    pub(crate) fn new(device: &Arc<Device>, waits_for_others: bool) -> Self {
+        device.unfinished.fetch_add(1, Ordering::AcqRel);
+        device.foreign_waits.fetch_add(u64::from(waits_for_others), Ordering::AcqRel);
+        Self { device: device.clone(), waits_for_others }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.device.foreign_waits.fetch_sub(u64::from(self.waits_for_others), Ordering::AcqRel);
+        self.device.unfinished.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A read under way.
@@ -244,6 +268,10 @@ impl Batch {
 
     /// What came of it, now that it is finished.
     pub(crate) fn finish(&mut self, outcome: &mut Outcome) {
+        // Of one that could not be recorded whoever has it would think that it is still to come.
+        self.signals.iter().for_each(|signal| {
+            signal.set_over();
+        });
         for mut read in self.reads.drain(..) {
             if self.failed.iter().any(|(seq, _)| *seq == read.seq) {
                 continue;
@@ -260,15 +288,17 @@ impl Batch {
         outcome.failed.append(&mut self.failed);
     }
 
-    /// Nothing more comes of it: nobody need wait for its events.
-    pub(crate) fn give_up(&self) {
-        self.signals.iter().chain(&self.done).for_each(|event| {
-            event.set_over();
+    /// Nothing more comes of it: nobody need wait for its events. Whether other lanes may hold batches that do.
+    pub(crate) fn give_up(&self) -> bool {
+        self.signals.iter().for_each(|signal| {
+            signal.set_over();
         });
+        self.done.as_ref().is_some_and(|done| done.set_over())
     }
 
     /// Gives back what it used, to be filled again. The device is done with all of it.
     pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
+        self.under_way = None;
         self.waits.clear();
         self.events.clear();
         self.signals.clear();

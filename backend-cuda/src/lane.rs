@@ -5,7 +5,7 @@
 //! has done some: until then its batch and those behind it are held here, and so are batches of other lanes that come after them. The lane's
 //! thread ([`watch`](crate::watch)) hands over what is held.
 
-use crate::batch::{Batch, Progress};
+use crate::batch::{Batch, Progress, UnderWay};
 use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::event::{Event, Moment};
@@ -157,8 +157,8 @@ impl Lane {
         }
         state.submitted += 1;
         batch.submission = state.submitted;
+        batch.under_way = Some(UnderWay::new(&self.device, !batch.events.is_empty()));
         state.flight.push_back(batch);
-        self.device.unfinished.fetch_add(1, Ordering::AcqRel);
         let has_moved = self.advance(&mut state);
         drop(state);
         if has_moved {
@@ -243,7 +243,6 @@ impl Lane {
         }
         let is_full = state.is_full;
         drop(state);
-        self.device.unfinished.fetch_sub(1, Ordering::AcqRel);
         if (frees_others || is_full)
             && let Ok(_current) = self.device.enter()
         {
@@ -325,10 +324,13 @@ impl Lane {
     /// Takes everything out that is not finished: the lane is idle, or its device lost.
     pub(crate) fn abandon(&self, blocks: &mut Blocks) {
         let flight = mem::take(&mut *self.state()).flight;
-        self.device.unfinished.fetch_sub(flight.len() as u64, Ordering::AcqRel);
+        let mut frees_others = false;
         for mut batch in flight {
-            batch.give_up();
+            frees_others |= batch.give_up();
             batch.clear(blocks);
+        }
+        if frees_others && let Ok(_current) = self.device.enter() {
+            self.release_held();
         }
     }
 
@@ -347,8 +349,14 @@ impl Drop for Lane {
             mem::forget(self.device.clone());
             return;
         }
-        self.device.unfinished.fetch_sub(self.in_flight() as u64, Ordering::AcqRel);
+        let mut frees_others = false;
+        for batch in mem::take(&mut *self.state()).flight {
+            frees_others |= batch.give_up();
+        }
         let Ok(_current) = self.device.enter() else { return };
+        if frees_others {
+            self.release_held();
+        }
         // SAFETY: nothing of the stream is under way any more.
         let code = unsafe { (self.device.functions().cuStreamDestroy_v2)(self.raw) };
         self.device.note("cuStreamDestroy_v2", code);

@@ -6,13 +6,17 @@
 mod rig;
 
 use rig::kernels::{Compiled, ptx};
-use rig::{Gate, Rig, all, each, each_with, part};
+use rig::{Gate, PATIENCE, Rig, all, each, each_with, part};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, DriverGrid, Outcome};
-use trunnion_backend_cuda::{CudaOptions, CudaPage, CudaStream};
+use trunnion_backend_cuda::{CudaEvent, CudaOptions, CudaPage, CudaStream};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::error::Error;
+use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::kernel::Interface;
 use trunnion_runtime_core::layout::Rows;
+use trunnion_runtime_core::platform::Deadline;
 
 /// A code that nobody knows a reason for.
 const UNKNOWN: u32 = 999;
@@ -185,5 +189,65 @@ fn rows_that_the_driver_does_not_copy_at_once_are_copied_one_by_one() {
         let expected: Vec<u8> = bytes.iter().map(|at| if at % 32 < 16 { *at } else { 0 }).collect();
         assert_eq!(rig.read(all(&page))[256..], expected);
         rig.driver.close_stream(stream);
+    });
+}
+
+#[test]
+fn an_event_that_could_not_be_recorded_is_over_with_its_batch() {
+    each_with(&CudaOptions::default(), |rig| {
+        let page = rig.page_of_bytes(&[0; 256]);
+        let (mut stream, mut other) = (rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap());
+        rig.fill(&mut stream, 1, all(&page), &[1]);
+        let event = rig.driver.export_event(&mut stream, 2).unwrap().downcast::<CudaEvent>().unwrap();
+        rig.device.fail("cuEventRecord", 1, UNKNOWN).unwrap();
+        rig.driver.submit(&mut stream, 2).unwrap();
+        assert!(!event.is_recorded());
+        assert_eq!(refused(&rig.finish(&mut stream, 2)), [(2, "cuEventRecord".into())]);
+        assert!(event.is_recorded());
+        rig.driver.import_event(&mut other, &Foreign::new(Arc::into_inner(event).unwrap())).unwrap();
+        rig.driver.submit(&mut other, 1).unwrap();
+        assert_eq!(rig.finish(&mut other, 1).failed, []);
+        rig.driver.close_stream(stream);
+        rig.driver.close_stream(other);
+    });
+}
+
+/// What waits for somebody else keeps memory from being given back. A stream that ends before anybody looked does so no more.
+#[test]
+fn a_stream_that_waited_for_somebody_else_and_ended_keeps_no_memory() {
+    const SIZE: u64 = 4 << 20;
+    each_with(&CudaOptions::default(), |rig| {
+        let page = rig.page_of_bytes(&[0; 256]);
+        for is_closed in [true, false] {
+            let (mut ended, mut going) = (rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap());
+            let gate = Gate::new(&rig.device);
+            rig.driver.import_event(&mut ended, &gate.event()).unwrap();
+            rig.driver.submit(&mut ended, 1).unwrap();
+            gate.open();
+            assert!(rig.driver.drain(&Deadline::after(PATIENCE)));
+            match is_closed {
+                true => rig.driver.close_stream(ended),
+                false => drop(ended),
+            }
+            drop(gate);
+            rig.device.set_memory(SIZE + (1 << 20)).unwrap();
+            let kept = rig.driver.allocate(SIZE).unwrap();
+            rig.fill(&mut going, 1, all(&page), &[1]);
+            rig.driver.submit(&mut going, 1).unwrap();
+            // The batch was not seen to be finished yet, so that the page is kept.
+            rig.driver.release(kept);
+            // A stream that is dropped ends with its thread, which may take a moment.
+            let begun = Instant::now();
+            let again = loop {
+                match rig.driver.allocate(SIZE) {
+                    Ok(page) => break page,
+                    Err(refused) => assert!(begun.elapsed() < PATIENCE / 4, "{refused:?}"),
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            };
+            rig.driver.release(again);
+            assert_eq!(rig.finish(&mut going, 1).failed, []);
+            rig.driver.close_stream(going);
+        }
     });
 }
