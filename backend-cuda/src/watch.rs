@@ -130,7 +130,8 @@ impl Lane {
             };
             inside = inside.take().or_else(Inside::try_new);
             if inside.is_none() {
-                // The process exits, and nobody is told of anything any more.
+                // The process exits, and nobody is told of anything any more. Nor is anything given back by a thread that others wait for.
+                mem::forget(target);
                 return;
             }
             let waited = match is_current {
