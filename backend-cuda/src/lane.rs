@@ -146,7 +146,7 @@ impl Lane {
     /// # Errors
     /// What the driver answers, with the batch: nothing of it was then done.
     pub(crate) fn submit(self: &Arc<Self>, mut batch: Box<Batch>) -> Result<(), (Error, Box<Batch>)> {
-        let _current = match self.device.enter() {
+        let _current = match self.device.enter_to_work() {
             Ok(current) => current,
             Err(error) => return Err((error, batch)),
         };

@@ -136,7 +136,7 @@ impl Lane {
             }
             let waited = match is_current {
                 true => Ok(()),
-                false => self.stay_current().map(|()| is_current = true),
+                false => self.device.stay().map(|()| is_current = true),
             };
             let is_over = match waited.and_then(|()| self.wait_for(&target)) {
                 Ok(()) => Ok(true),
@@ -180,13 +180,6 @@ impl Lane {
         if self.device.loss.check().is_err() {
             notify();
         }
-    }
-
-    /// Makes the context the thread's current one for good: the thread is this lane's own.
-    fn stay_current(&self) -> Result<()> {
-        // SAFETY: the context is retained.
-        let code = unsafe { (self.device.functions().cuCtxSetCurrent)(self.device.context) };
-        self.device.check("cuCtxSetCurrent", code)
     }
 
     /// Waits for an event, or for the whole stream where that is not recorded.

@@ -149,6 +149,8 @@ fn a_warm_launch_is_one_call_of_the_driver_and_no_allocation() {
         assert_eq!(count("cuEventRecord"), batches, "{calls:?}");
         // The thread that sleeps for the stream is the only one that waits.
         assert!(count("cuEventSynchronize") <= batches, "{calls:?}");
+        // Who asks on a thread of its own says before that nobody's recording is meant, and takes it back.
+        assert_eq!(count("cuThreadExchangeStreamCaptureMode"), 2 * count("cuEventQuery"), "{calls:?}");
         let known = [
             "cuCtxPopCurrent_v2",
             "cuCtxPushCurrent_v2",
@@ -157,6 +159,7 @@ fn a_warm_launch_is_one_call_of_the_driver_and_no_allocation() {
             "cuEventRecord",
             "cuEventSynchronize",
             "cuLaunchKernel",
+            "cuThreadExchangeStreamCaptureMode",
         ];
         let other: Vec<_> = calls.iter().filter(|(name, _)| !known.contains(&name.as_str())).collect();
         assert!(other.is_empty(), "{other:?}");
