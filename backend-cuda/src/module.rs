@@ -6,6 +6,7 @@ use crate::image::Image;
 use crate::library::version_text;
 use crate::retired::Memory;
 use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -14,7 +15,7 @@ use core::ffi::{c_uint, c_void};
 use core::ptr;
 use cudarc::driver::sys;
 use trunnion_backend_core::exit::Inside;
-use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::error::{Error, OutOfMemory, Result};
 
 use sys::CUjit_option_enum as Option;
 
@@ -32,7 +33,8 @@ impl Module {
     /// Loads code.
     ///
     /// # Errors
-    /// [`Error::Compile`] for code that the driver refuses, with its compiler's log; what else it answers.
+    /// [`Error::Compile`] for code that the driver refuses, with its compiler's log; [`Error::OutOfMemory`] with the code's size; what else
+    /// it answers.
     pub(crate) fn load(device: &Arc<Device>, kernel: &str, image: &Image<'_>) -> Result<Self> {
         let _current = device.enter()?;
         let (mut info, mut error) = (alloc::vec![0_u8; LOG], alloc::vec![0_u8; LOG]);
@@ -108,7 +110,15 @@ fn refused(device: &Device, kernel: &str, image: &Image<'_>, code: u32, log: Str
         status::INVALID_SOURCE | status::UNSUPPORTED_DEVSIDE_SYNC => {
             "it uses what this device does not have".to_owned()
         }
-        _ => return device.failed("cuModuleLoadDataEx", code),
+        _ => {
+            return match device.failed("cuModuleLoadDataEx", code) {
+                // What the code takes beside its own bytes the driver does not say.
+                Error::OutOfMemory(short) => {
+                    Error::OutOfMemory(Box::new(OutOfMemory { requested: image.size(), ..*short }))
+                }
+                error => error,
+            };
+        }
     };
     let words = device.functions().words(code);
     let line = line(&log);

@@ -251,3 +251,17 @@ fn a_stream_that_waited_for_somebody_else_and_ended_keeps_no_memory() {
         }
     });
 }
+
+#[test]
+fn code_that_there_is_no_memory_for_is_told_with_its_size() {
+    each_with(&CudaOptions::default(), |rig| {
+        rig.device.fail("cuModuleLoadDataEx", 0, 2).unwrap();
+        let refused = rig.compile(ptx("bump", BUMP, Interface::new().claim(Access::ReadWrite))).map(drop);
+        let Err(Error::OutOfMemory(short)) = refused else { panic!("{refused:?}") };
+        assert!(short.driver.as_ref().is_some_and(|says| says.contains("cuModuleLoadDataEx")), "{short:?}");
+        // With the zero that ends the text.
+        assert_eq!(short.requested, BUMP.len() as u64 + 1);
+        rig.device.fail("cuModuleLoadDataEx", 0, 0).unwrap();
+        bump(rig);
+    });
+}
