@@ -10,6 +10,7 @@ use core::cell::Cell;
 use core::ffi::c_uint;
 use core::ptr;
 use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::executor::is_runner;
 
 std::thread_local! {
     /// Whether the thread has said for good that it knows what it does.
@@ -33,7 +34,11 @@ impl Device {
     pub(crate) fn enter(&self) -> Result<Current<'_>> {
         let mut current = self.enter_to_work()?;
         if !IS_OURS.get() {
-            current.mode = self.relax();
+            let mode = self.relax();
+            match is_runner() {
+                true => IS_OURS.set(mode.is_some()),
+                false => current.mode = mode,
+            }
         }
         Ok(current)
     }

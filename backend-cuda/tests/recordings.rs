@@ -7,10 +7,12 @@ mod rig;
 #[path = "failures/scenario.rs"]
 mod scenario;
 
-use rig::{Gate, PATIENCE, assert_clean, claim, double};
+use rig::{Bell, Gate, PATIENCE, Rig, all, assert_clean, claim, double};
 use scenario::run;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_cuda::cudarc::driver::sys;
 use trunnion_backend_cuda::{CudaBackend, CudaOptions, NAME};
 use trunnion_cuda_double::Device;
@@ -18,6 +20,7 @@ use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::executor::Execution;
 use trunnion_runtime_core::id::DeviceId;
+use trunnion_runtime_core::server::Pattern;
 use trunnion_runtime_core::service::Settings;
 
 fn start(device: &Device, execution: Option<Execution>, options: &CudaOptions) -> Client {
@@ -120,4 +123,36 @@ fn whatever_is_asked_meanwhile_the_recording_goes_on_and_so_do_we() {
             assert_clean(&device);
         }
     }
+}
+
+#[test]
+fn a_thread_of_ours_says_once_that_it_disturbs_nobody() {
+    let device = claim();
+    let mut rig = Rig::new(device, &CudaOptions::default().library(double().path()));
+    let page = rig.page_of_bytes(&[0; 256]);
+    let Rig { mut driver, executor, .. } = rig;
+    let (tell, told) = mpsc::channel();
+    let work = move |_: &mut Bell, _| {
+        let mut stream = driver.open_stream().unwrap();
+        let before = device.calls("cuThreadExchangeStreamCaptureMode").unwrap();
+        for seq in 1..=20 {
+            // SAFETY: the page is freed when the work is done.
+            unsafe { driver.fill(&mut stream, seq, all(&page), Pattern::new(&[seq as u8]).unwrap()) }.unwrap();
+            driver.submit(&mut stream, seq).unwrap();
+            while driver.poll(&mut stream, &mut Outcome::default()).unwrap() < seq {
+                std::thread::yield_now();
+            }
+        }
+        let asked = device.calls("cuEventQuery").unwrap();
+        // The thread of the stream says so too.
+        let said = device.calls("cuThreadExchangeStreamCaptureMode").unwrap() - before;
+        driver.close_stream(stream);
+        drop((page, driver));
+        tell.send((asked, said)).unwrap();
+    };
+    executor.submit(work).unwrap();
+    let (asked, said) = told.recv_timeout(PATIENCE).unwrap();
+    assert!(asked > 0 && said <= 1, "{asked} and {said}");
+    drop(executor);
+    assert_clean(&device);
 }
