@@ -5,9 +5,10 @@ use crate::device::Device;
 use crate::event::{CudaEvent, Event, Moment};
 use crate::kernel::Function;
 use crate::launch::Arguments;
-use crate::operation::Operation;
+use crate::operation::{Operation, Turn};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use cudarc::driver::sys;
 use smallvec::SmallVec;
 use trunnion_backend_core::driver::Outcome;
@@ -35,6 +36,8 @@ pub(crate) struct Batch {
     pub(crate) submission: u64,
     /// Happens when it is finished; there once it is submitted.
     pub(crate) done: Option<Arc<Event>>,
+    /// From its submission on until nothing more comes of it.
+    pub(crate) under_way: Option<UnderWay>,
     /// What the host waits for before more of it is handed to the stream.
     pub(crate) marker: Option<Marker>,
     /// Whether the counts are there that the next operation asked for.
@@ -43,7 +46,30 @@ pub(crate) struct Batch {
     begun: usize,
     /// The operation that is handed to the stream next.
     next: usize,
+    /// Calls of it that are with the stream, as far as anybody has looked.
+    pub(crate) calls: usize,
     failed: Vec<(u64, Error)>,
+}
+
+/// A batch that is with its device: it counts among those as long as this lives, whatever becomes of the batch.
+pub(crate) struct UnderWay {
+    device: Arc<Device>,
+    waits_for_others: bool,
+}
+
+impl UnderWay {
+    pub(crate) fn new(device: &Arc<Device>, waits_for_others: bool) -> Self {
+        device.unfinished.fetch_add(1, Ordering::AcqRel);
+        device.foreign_waits.fetch_add(u64::from(waits_for_others), Ordering::AcqRel);
+        Self { device: device.clone(), waits_for_others }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.device.foreign_waits.fetch_sub(u64::from(self.waits_for_others), Ordering::AcqRel);
+        self.device.unfinished.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A read under way.
@@ -60,6 +86,8 @@ pub(crate) struct Read {
 pub(crate) enum Marker {
     /// It happens when the counts that the next operation asked for are there.
     Counts(Arc<Event>),
+    /// It happens when the stream has done what it was given.
+    Room(Arc<Event>),
     /// What the batch comes after, for which the stream could not be made to wait.
     Wait(Arc<Event>),
     /// The same of somebody else.
@@ -70,7 +98,9 @@ impl Marker {
     /// The event; `None` where it is over.
     pub(crate) fn raw(&self) -> Option<sys::CUevent> {
         match self {
-            Self::Counts(event) | Self::Wait(event) => (event.moment() == Moment::Recorded).then(|| event.raw()),
+            Self::Counts(event) | Self::Room(event) | Self::Wait(event) => {
+                (event.moment() == Moment::Recorded).then(|| event.raw())
+            }
             Self::Foreign(event) => event.get::<CudaEvent>().ok().map(CudaEvent::event),
         }
     }
@@ -85,8 +115,6 @@ pub(crate) enum Progress {
     Held,
     /// It waits for its marker.
     Marked,
-    /// Nothing of it was done.
-    Refused(Error),
 }
 
 impl Batch {
@@ -110,51 +138,78 @@ impl Batch {
         }
     }
 
-    /// Hands as much of it to the stream as can be. The context is current. What the driver refuses has
-    /// failed, and with it what is behind it in the batch; that is kept for [`finish`](Self::finish).
+    /// The calls it takes, where the driver takes each operation as one.
+    pub(crate) fn needs(&self) -> usize {
+        self.waits.len() + self.events.len() + self.operations.len() + self.signals.len() + 1
+    }
+
+    /// Whether nothing of it was handed to the stream.
+    pub(crate) fn is_new(&self) -> bool {
+        self.begun == 0 && self.next == 0 && self.calls == 0
+    }
+
+    /// Hands as much of it to the stream as can be, and waits behind more than `room` calls. The context is current. `event` gives an event to
+    /// be recorded.
     ///
-    /// With `may_refuse`, a batch whose first operation is refused does nothing. `event` gives an event to be recorded.
+    /// An operation that the driver refuses has failed, which [`finish`](Self::finish) tells; those behind it are handed over. Calls of the same
+    /// operation may be with the stream by then, so the batch stays until the stream is behind it, whatever was refused.
     pub(crate) fn issue(
         &mut self,
         device: &Device,
         stream: sys::CUstream,
-        may_refuse: bool,
+        room: usize,
         mut event: impl FnMut() -> Result<Arc<Event>>,
     ) -> Progress {
+        let mut full = self.calls + room.max(1);
         if let Some(held) = self.wait(device, stream) {
             return held;
         }
-        if device.loss.check().is_err() {
-            // Nothing more comes of anything, and what it comes after may not have been waited for.
-            self.next = self.operations.len();
-        }
-        while let Some((seq, operation)) = self.operations.get(self.next) {
+        while let Some((seq, operation)) = self.operations.get_mut(self.next) {
+            if device.loss.check().is_err() {
+                // Nothing more comes of anything, and what it comes after may not have been waited for.
+                self.next = self.operations.len();
+                break;
+            }
+            if self.calls >= full {
+                match event().and_then(|event| event.record(stream).map(|()| event)) {
+                    Ok(event) => {
+                        self.marker = Some(Marker::Room(event));
+                        return Progress::Marked;
+                    }
+                    // Then the driver may keep who calls it.
+                    Err(_) => full += room.max(1),
+                }
+            }
+            self.calls += 1;
             let issued = match operation {
+                // What is left of an operation that failed.
+                _ if self.failed.last().is_some_and(|(failed, _)| failed == seq) => Ok(Turn::Over),
                 Operation::Counted(counted) if !self.counts_are_here => {
-                    let asked = counted.fetch(device, stream).and_then(|()| event()).and_then(|event| {
+                    let asked = event().and_then(|event| {
+                        counted.fetch(device, stream)?;
                         event.record(stream)?;
                         Ok(event)
                     });
-                    asked.map(Some)
+                    match asked {
+                        Ok(event) => {
+                            self.calls += 1;
+                            self.marker = Some(Marker::Counts(event));
+                            return Progress::Marked;
+                        }
+                        Err(error) => Err(error),
+                    }
                 }
-                _ => operation.issue(device, stream, &self.arguments).map(|()| None),
+                _ => operation.issue(device, stream, &self.arguments),
             };
             match issued {
-                Ok(Some(event)) => {
-                    self.marker = Some(Marker::Counts(event));
-                    return Progress::Marked;
-                }
-                Ok(None) => self.next += 1,
-                // Of counts that a launch found it is the only one to suffer.
-                Err(error @ Error::GridTooLarge { .. }) => {
-                    note(&mut self.failed, *seq, error);
-                    self.next += 1;
-                }
-                Err(error) if may_refuse && self.next == 0 => return Progress::Refused(error),
-                Err(error) => self.fail_rest(&error),
+                Ok(Turn::Over) => {}
+                Ok(Turn::Again) => continue,
+                Err(error) => note(&mut self.failed, *seq, error),
             }
+            self.next += 1;
             self.counts_are_here = false;
         }
+        self.calls += self.signals.len() + 1;
         for signal in &self.signals {
             if let Err(error) = signal.record(stream) {
                 note(&mut self.failed, self.seq, error);
@@ -168,21 +223,15 @@ impl Batch {
         Progress::Issued
     }
 
-    /// The next operation has failed, and those behind it, which may come after it, are not handed to the stream.
-    #[cold]
-    fn fail_rest(&mut self, error: &Error) {
-        let rest = self.operations.get(self.next..).unwrap_or_default();
-        rest.iter().for_each(|(seq, _)| note(&mut self.failed, *seq, error.clone()));
-        self.next = self.operations.len();
-    }
-
-    /// What the marker stands for has happened. The event, where it is to be used again.
+    /// What the marker stands for has happened. The event, where the stream recorded it for the marker: it is to be used again, and the stream
+    /// has done all it was given.
     pub(crate) fn marker_reached(&mut self) -> Option<Arc<Event>> {
         match self.marker.take()? {
             Marker::Counts(event) => {
                 self.counts_are_here = true;
                 return Some(event);
             }
+            Marker::Room(event) => return Some(event),
             Marker::Wait(_) | Marker::Foreign(_) => self.begun += 1,
         }
         None
@@ -210,6 +259,7 @@ impl Batch {
                     self.marker = Some(marker);
                     return Some(Progress::Marked);
                 }
+                self.calls += 1;
             }
             self.begun += 1;
         }
@@ -218,6 +268,10 @@ impl Batch {
 
     /// What came of it, now that it is finished.
     pub(crate) fn finish(&mut self, outcome: &mut Outcome) {
+        // Of one that could not be recorded whoever has it would think that it is still to come.
+        self.signals.iter().for_each(|signal| {
+            signal.set_over();
+        });
         for mut read in self.reads.drain(..) {
             if self.failed.iter().any(|(seq, _)| *seq == read.seq) {
                 continue;
@@ -234,15 +288,17 @@ impl Batch {
         outcome.failed.append(&mut self.failed);
     }
 
-    /// Nothing more comes of it: nobody need wait for its events.
-    pub(crate) fn give_up(&self) {
-        self.signals.iter().chain(&self.done).for_each(|event| {
-            event.set_over();
+    /// Nothing more comes of it: nobody need wait for its events. Whether other lanes may hold batches that do.
+    pub(crate) fn give_up(&self) -> bool {
+        self.signals.iter().for_each(|signal| {
+            signal.set_over();
         });
+        self.done.as_ref().is_some_and(|done| done.set_over())
     }
 
     /// Gives back what it used, to be filled again. The device is done with all of it.
     pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
+        self.under_way = None;
         self.waits.clear();
         self.events.clear();
         self.signals.clear();
@@ -254,7 +310,7 @@ impl Batch {
         self.reads.clear();
         self.failed.clear();
         (self.done, self.marker) = (None, None);
-        (self.counts_are_here, self.begun, self.next) = (false, 0, 0);
+        (self.counts_are_here, self.begun, self.next, self.calls) = (false, 0, 0, 0);
     }
 }
 

@@ -9,6 +9,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering};
 use cudarc::driver::sys;
 use std::sync::Mutex;
+use trunnion_backend_core::exit::Inside;
 use trunnion_runtime_core::error::Result;
 
 /// An event of the device's own, which is recorded once for each time it is taken.
@@ -86,6 +87,10 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        // A program may hold it longer than anything else of the device, and drop it anywhere.
+        let _inside = Inside::new();
+        // Without a context nothing is left of its events either.
+        let Ok(_current) = self.device.enter() else { return };
         // SAFETY: nobody else knows it; a stream that still records it or waits for it does so to the end.
         let code = unsafe { (self.device.functions().cuEventDestroy_v2)(self.raw) };
         self.device.note("cuEventDestroy_v2", code);
@@ -133,8 +138,8 @@ impl CudaEvent {
     }
 
     /// Whether a stream was told to record it, so that whoever waits for the event waits for that: the driver takes one that nobody records
-    /// for one that has happened. An exported event is not while what it comes after is held up on the host, by counts of a grid that are
-    /// on their way. Of somebody else's that is vouched for.
+    /// for one that has happened. An exported event is not while what it comes after is held up on the host: by counts of a grid that are
+    /// on their way, or because the stream has been given a good deal already. Of somebody else's that is vouched for.
     pub fn is_recorded(&self) -> bool {
         match &self.keeps {
             Keeps::Owner(_) => true,

@@ -30,10 +30,17 @@ pub(crate) mod status {
 
 /// Whether a status says that the context's work died, so that every call after it fails too, or that there is no context any more.
 ///
-/// `CUDA_ERROR_ECC_UNCORRECTABLE`, `NVLINK_UNCORRECTABLE`, `ILLEGAL_ADDRESS`, `LAUNCH_TIMEOUT`, `LAUNCH_INCOMPATIBLE_TEXTURING`,
-/// `CONTEXT_IS_DESTROYED`, `ASSERT`, `HARDWARE_STACK_ERROR` to `LAUNCH_FAILED`, and `DEINITIALIZED`.
+/// `CUDA_ERROR_ECC_UNCORRECTABLE`, `NVLINK_UNCORRECTABLE`, `CONTAINED`, `ILLEGAL_ADDRESS`, `LAUNCH_TIMEOUT`,
+/// `LAUNCH_INCOMPATIBLE_TEXTURING`, `CONTEXT_IS_DESTROYED`, `ASSERT`, `HARDWARE_STACK_ERROR` to `LAUNCH_FAILED`, `TENSOR_MEMORY_LEAK`, and
+/// `DEINITIALIZED`.
 pub(crate) const fn is_loss(status: u32) -> bool {
-    matches!(status, status::DEINITIALIZED | 214 | 220 | 700 | 702 | 703 | 709 | 710 | 714..=719)
+    matches!(status, status::DEINITIALIZED | 214 | 220 | 226 | 700 | 702 | 703 | 709 | 710 | 714..=719 | 721)
+}
+
+/// Whether a call was refused because somebody records streams meanwhile: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to
+/// `STREAM_CAPTURE_WRONG_THREAD`.
+pub(crate) fn is_capture(error: &Error) -> bool {
+    matches!(error, Error::Driver { code: 900..=908, .. })
 }
 
 /// The error of a call that failed: work that died is [`Error::DeviceLost`], memory that ran out [`Error::OutOfMemory`], where no size is

@@ -129,6 +129,7 @@ functions! {
         cuDeviceGetUuid_v2(*mut sys::CUuuid, sys::CUdevice);
         cuDeviceGetPCIBusId(*mut c_char, c_int, sys::CUdevice);
         cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
+        cuThreadExchangeStreamCaptureMode(*mut c_uint);
         cuPointerGetAttribute(*mut c_void, sys::CUpointer_attribute, sys::CUdeviceptr);
         cuMemGetAllocationGranularity(
             *mut usize,

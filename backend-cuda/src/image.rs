@@ -87,6 +87,14 @@ impl<'a> Image<'a> {
         }
     }
 
+    /// Bytes of it.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Self::Ptx(text) => text.len() as u64,
+            Self::Binary(bytes) => bytes.len() as u64,
+        }
+    }
+
     /// The version of PTX that it is written in, where it is text.
     pub(crate) fn version(&self) -> Option<&str> {
         directive(self.text()?, ".version")

@@ -1,17 +1,16 @@
-//! A CUDA stream with the batches that are under way on it, and the thread that waits for them.
+//! A CUDA stream with the batches that are under way on it.
 //!
 //! Batches are handed to the stream in order, each with an event behind it. Nearly always that is done when they are submitted. A launch
-//! whose counts lie in memory is handed over when the host has seen the counts: until then its batch and those behind it are held here, and
-//! so are batches of other lanes that come after them. The lane's thread hands over what is held.
-//!
-//! The thread sleeps while nothing is unfinished, and waits in the driver otherwise. It is told of the end of the lane and ends with the
-//! event that it waits for.
+//! whose counts lie in memory is handed over when the host has seen the counts, and what would be more than [`MOST`] calls when the stream
+//! has done some: until then its batch and those behind it are held here, and so are batches of other lanes that come after them. The lane's
+//! thread ([`watch`](crate::watch)) hands over what is held.
 
-use crate::batch::{Batch, Marker, Progress};
+use crate::batch::{Batch, Progress, UnderWay};
 use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::event::{Event, Moment};
 use crate::failure::status;
+use crate::watch::Watch;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -19,10 +18,8 @@ use core::fmt;
 use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use core::time::Duration;
 use cudarc::driver::sys;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use trunnion_backend_core::exit::{self, Inside, Step};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
@@ -30,16 +27,19 @@ use trunnion_runtime_core::executor::Notifier;
 /// Events kept to be recorded again.
 const SPARE: usize = 64;
 
-/// How long the thread waits before it asks again where the driver refused to wait.
-const PAUSE: Duration = Duration::from_millis(1);
+/// The most calls that a stream is given before it has done some: a driver keeps whoever calls it once about a thousand are under way, and
+/// what the stream waits for may then never be asked for.
+const MOST: usize = 512;
 
 pub(crate) struct Lane {
-    device: Arc<Device>,
-    raw: sys::CUstream,
+    pub(crate) device: Arc<Device>,
+    pub(crate) raw: sys::CUstream,
     state: Mutex<State>,
     /// The last submission that is known to be finished.
-    reached: AtomicU64,
-    watch: Watch,
+    pub(crate) reached: AtomicU64,
+    /// Whether the driver could not say what is finished when it was asked last.
+    is_unanswered: AtomicBool,
+    pub(crate) watch: Watch,
 }
 
 // SAFETY: a handle, which the driver takes on any thread.
@@ -48,31 +48,19 @@ unsafe impl Send for Lane {}
 unsafe impl Sync for Lane {}
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     /// Oldest first.
-    flight: VecDeque<Box<Batch>>,
+    pub(crate) flight: VecDeque<Box<Batch>>,
     /// How many of them were handed to the stream.
-    issued: usize,
+    pub(crate) issued: usize,
+    /// Calls that are with the stream, as far as anybody has looked: those of the batches under way together.
+    calls: usize,
+    /// Whether the next batch is held until there is room for it.
+    pub(crate) is_full: bool,
     /// How many submissions there were.
     submitted: u64,
     /// Events to be recorded again, once nobody else has them.
     spare: VecDeque<Arc<Event>>,
-}
-
-/// The thread that waits, as others see it.
-#[derive(Default)]
-struct Watch {
-    thread: OnceLock<Thread>,
-    handle: Mutex<Option<JoinHandle<()>>>,
-    is_asleep: AtomicBool,
-    is_over: AtomicBool,
-}
-
-/// What the thread waits for next.
-enum Target {
-    /// A submission, with the event behind it.
-    Batch(Arc<Event>, u64),
-    Marker(Marker),
 }
 
 impl State {
@@ -101,19 +89,26 @@ impl State {
         Ok(event)
     }
 
-    fn keep(&mut self, event: Arc<Event>) {
+    /// Whether there is room for a batch of so many calls, where submissions up to `reached` are finished.
+    fn has_room(&mut self, calls: usize, reached: u64) -> bool {
+        let calls = calls.min(MOST);
+        if self.calls + calls > MOST {
+            let finished = self.flight.iter_mut().take(self.issued).take_while(|batch| batch.submission <= reached);
+            self.calls -= finished.map(|batch| mem::take(&mut batch.calls)).sum::<usize>();
+        }
+        self.calls + calls <= MOST
+    }
+
+    /// The stream has done all it was given.
+    pub(crate) fn set_done(&mut self) {
+        self.flight.iter_mut().take(self.issued + 1).for_each(|batch| batch.calls = 0);
+        self.calls = 0;
+    }
+
+    pub(crate) fn keep(&mut self, event: Arc<Event>) {
         if self.spare.len() < SPARE {
             self.spare.push_back(event);
         }
-    }
-
-    /// The first submission behind `seen` that the thread can wait for.
-    fn target(&self, seen: u64) -> Option<Target> {
-        let next = self.flight.iter().take(self.issued).find(|batch| batch.submission > seen);
-        if let Some(batch) = next {
-            return batch.done.clone().map(|event| Target::Batch(event, batch.submission));
-        }
-        self.flight.get(self.issued).and_then(|batch| batch.marker.clone()).map(Target::Marker)
     }
 }
 
@@ -130,29 +125,19 @@ impl Lane {
         device.check("cuStreamCreateWithPriority", unsafe {
             (device.functions().cuStreamCreateWithPriority)(&raw mut raw, NON_BLOCKING, device.priority)
         })?;
-        let (device, state, reached, watch) = (device.clone(), Mutex::default(), AtomicU64::new(0), Watch::default());
-        let lane = Arc::new(Self { device, raw, state, reached, watch });
-        let (of_thread, notifier) = (lane.clone(), notifier.cloned());
-        let started = thread::Builder::new()
-            .name("trunnion-cuda".into())
-            .spawn(move || {
-                of_thread.attend(notifier.as_ref());
-                match Inside::try_new() {
-                    Some(_inside) => drop(of_thread),
-                    // The process exits, and whoever drops the driver meanwhile waits for this thread.
-                    None => mem::forget(of_thread),
-                }
-            })
-            .map_err(|error| {
-                let message = alloc::format!("the thread that waits for the device's work: {error}");
-                Error::Driver { call: "spawn".into(), code: i64::from(error.raw_os_error().unwrap_or(0)), message }
-            })?;
-        let _ = lane.watch.thread.set(started.thread().clone());
-        *lane.watch.handle.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        let lane = Arc::new(Self {
+            device: device.clone(),
+            raw,
+            state: Mutex::default(),
+            reached: AtomicU64::new(0),
+            is_unanswered: AtomicBool::new(false),
+            watch: Watch::default(),
+        });
+        lane.start(notifier)?;
         Ok(lane)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,7 +146,7 @@ impl Lane {
     /// # Errors
     /// What the driver answers, with the batch: nothing of it was then done.
     pub(crate) fn submit(self: &Arc<Self>, mut batch: Box<Batch>) -> Result<(), (Error, Box<Batch>)> {
-        let _current = match self.device.enter() {
+        let _current = match self.device.enter_to_work() {
             Ok(current) => current,
             Err(error) => return Err((error, batch)),
         };
@@ -172,17 +157,9 @@ impl Lane {
         }
         state.submitted += 1;
         batch.submission = state.submitted;
+        batch.under_way = Some(UnderWay::new(&self.device, !batch.events.is_empty()));
         state.flight.push_back(batch);
-        self.device.unfinished.fetch_add(1, Ordering::AcqRel);
-        let before = state.issued;
-        if let Err(error) = self.advance(&mut state, true)
-            && let Some(mut batch) = state.flight.pop_back()
-        {
-            batch.done.take().into_iter().for_each(|event| state.keep(event));
-            self.device.unfinished.fetch_sub(1, Ordering::AcqRel);
-            return Err((error, batch));
-        }
-        let has_moved = state.issued != before;
+        let has_moved = self.advance(&mut state);
         drop(state);
         if has_moved {
             self.release_held();
@@ -192,44 +169,46 @@ impl Lane {
         Ok(())
     }
 
-    /// Hands what is held to the stream, as far as that goes. The context is current.
-    ///
-    /// # Errors
-    /// With `is_new`, that of the newest batch, of which nothing was done.
-    fn advance(self: &Arc<Self>, state: &mut State, is_new: bool) -> Result<()> {
-        let mut is_registered = false;
+    /// Hands what is held to the stream, as far as that goes; whether the end of a batch was. The context is current.
+    pub(crate) fn advance(self: &Arc<Self>, state: &mut State) -> bool {
+        let (before, mut is_registered) = (state.issued, false);
         loop {
-            let State { flight, issued, spare, .. } = &mut *state;
-            let is_newest = *issued + 1 == flight.len();
-            let Some(batch) = flight.get_mut(*issued).filter(|batch| batch.marker.is_none()) else { return Ok(()) };
-            let event = || State::event(&self.device, spare);
-            match batch.issue(&self.device, self.raw, is_new && is_newest, event) {
+            let has_moved = state.issued != before;
+            let Some(batch) = state.flight.get(state.issued).filter(|batch| batch.marker.is_none()) else {
+                return has_moved;
+            };
+            let needs = if batch.is_new() { batch.needs() } else { 0 };
+            state.is_full = !state.has_room(needs, self.reached.load(Ordering::Acquire));
+            if state.is_full {
+                return has_moved;
+            }
+            let State { flight, issued, calls, spare, .. } = &mut *state;
+            let Some(batch) = flight.get_mut(*issued) else { return has_moved };
+            let others = *calls - batch.calls;
+            let room = MOST.saturating_sub(*calls);
+            let progress = batch.issue(&self.device, self.raw, room, || State::event(&self.device, spare));
+            *calls = others + batch.calls;
+            match progress {
                 Progress::Issued => *issued += 1,
-                Progress::Marked => return Ok(()),
-                Progress::Refused(error) => return Err(error),
+                Progress::Marked => return has_moved,
                 // Whoever has it recorded looks at the list afterwards: what was recorded before that is seen by looking once more.
                 Progress::Held if !is_registered => {
                     let mut held = self.device.held.lock().unwrap_or_else(PoisonError::into_inner);
                     held.push(Arc::downgrade(self));
                     is_registered = true;
                 }
-                Progress::Held => return Ok(()),
+                Progress::Held => return has_moved,
             }
         }
     }
 
     /// Hands to their streams what other lanes hold, since events may have been recorded that it waits for. The context is current.
-    fn release_held(&self) {
+    pub(crate) fn release_held(&self) {
         loop {
             let held = mem::take(&mut *self.device.held.lock().unwrap_or_else(PoisonError::into_inner));
             let mut has_moved = false;
             for lane in held.iter().filter_map(Weak::upgrade) {
-                let mut state = lane.state();
-                let before = state.issued;
-                // Only a new batch is refused.
-                let _ = lane.advance(&mut state, false);
-                has_moved |= state.issued != before;
-                drop(state);
+                has_moved |= lane.advance(&mut lane.state());
                 lane.rouse();
             }
             if !has_moved {
@@ -247,7 +226,7 @@ impl Lane {
     ///
     /// # Errors
     /// The device's fault.
-    pub(crate) fn take_finished(&self) -> Result<Option<Box<Batch>>> {
+    pub(crate) fn take_finished(self: &Arc<Self>) -> Result<Option<Box<Batch>>> {
         let mut state = self.state();
         let Some(oldest) = state.flight.front().filter(|_| state.issued > 0) else { return Ok(None) };
         if self.reached.load(Ordering::Acquire) < oldest.submission && !self.look(oldest)? {
@@ -255,47 +234,77 @@ impl Lane {
         }
         let Some(mut batch) = state.flight.pop_front() else { return Ok(None) };
         state.issued -= 1;
+        state.calls -= batch.calls;
         let mut frees_others = false;
         if let Some(event) = batch.done.take() {
             // One that could not be recorded may be waited for by batches that are held.
             frees_others = event.set_over();
             state.keep(event);
         }
+        let is_full = state.is_full;
         drop(state);
-        self.device.unfinished.fetch_sub(1, Ordering::AcqRel);
-        if frees_others && let Ok(_current) = self.device.enter() {
-            self.release_held();
+        if (frees_others || is_full)
+            && let Ok(_current) = self.device.enter()
+        {
+            if is_full {
+                self.fill_up();
+            }
+            if frees_others {
+                self.release_held();
+            }
         }
         Ok(Some(batch))
     }
 
-    /// Asks the driver whether a batch that was handed to the stream is finished.
+    /// Hands over what was held for want of room. The context is current.
+    pub(crate) fn fill_up(self: &Arc<Self>) {
+        let mut state = self.state();
+        let has_moved = state.is_full && self.advance(&mut state);
+        drop(state);
+        if has_moved {
+            self.release_held();
+        }
+        self.rouse();
+    }
+
+    /// Asks the driver whether a batch that was handed to the stream is finished. Where it cannot say, who waits for it asks again.
     fn look(&self, batch: &Batch) -> Result<bool> {
         let _current = self.device.enter()?;
-        let functions = self.device.functions();
         let recorded = batch.done.as_ref().filter(|event| event.moment() == Moment::Recorded);
-        let (call, code) = match recorded {
-            // SAFETY: the event is the device's, and the context is current.
-            Some(event) => ("cuEventQuery", unsafe { (functions.cuEventQuery)(event.raw()) }),
-            // SAFETY: the stream is the device's, and the context is current.
-            None => ("cuStreamQuery", unsafe { (functions.cuStreamQuery)(self.raw) }),
-        };
-        match code {
-            status::SUCCESS => {
+        match self.ask(recorded.map(|event| event.raw())) {
+            Ok(true) => {
                 self.reached.fetch_max(batch.submission, Ordering::AcqRel);
                 Ok(true)
             }
-            status::NOT_READY => Ok(false),
-            code => {
-                let error = self.device.failed(call, code);
-                if error.is_device_lost() {
-                    return Err(error);
-                }
-                // It could not say. Who waits for it is asked again.
-                log::warn!("{}: {error}", self.device.properties.info.device);
-                Ok(false)
-            }
+            Err(error) if error.is_device_lost() => Err(error),
+            Ok(false) | Err(_) => Ok(false),
         }
+    }
+
+    /// Asks the driver whether an event has happened; where there is none, whether the stream has done all it was given. The context is
+    /// current.
+    ///
+    /// # Errors
+    /// The device's fault; whatever else the driver answers, which tells neither. Of several such answers in a row the first is logged.
+    pub(crate) fn ask(&self, event: Option<sys::CUevent>) -> Result<bool> {
+        let functions = self.device.functions();
+        let (call, code) = match event {
+            // SAFETY: whoever asks holds the event, and the context is current.
+            Some(event) => ("cuEventQuery", unsafe { (functions.cuEventQuery)(event) }),
+            // SAFETY: the stream is the device's, and the context is current.
+            None => ("cuStreamQuery", unsafe { (functions.cuStreamQuery)(self.raw) }),
+        };
+        let answer = match code {
+            status::SUCCESS => Ok(true),
+            status::NOT_READY => Ok(false),
+            code => Err(self.device.failed(call, code)),
+        };
+        let unanswered = answer.as_ref().err().filter(|error| !error.is_device_lost());
+        let was_unanswered = self.is_unanswered.swap(unanswered.is_some(), Ordering::Relaxed);
+        if let Some(error) = unanswered.filter(|_| !was_unanswered) {
+            log::warn!("{}: what is finished is not known: {error}", self.device.properties.info.device);
+        }
+        answer
     }
 
     /// Whether nothing is under way. A lost device does nothing any more.
@@ -315,135 +324,19 @@ impl Lane {
     /// Takes everything out that is not finished: the lane is idle, or its device lost.
     pub(crate) fn abandon(&self, blocks: &mut Blocks) {
         let flight = mem::take(&mut *self.state()).flight;
-        self.device.unfinished.fetch_sub(flight.len() as u64, Ordering::AcqRel);
+        let mut frees_others = false;
         for mut batch in flight {
-            batch.give_up();
+            frees_others |= batch.give_up();
             batch.clear(blocks);
+        }
+        if frees_others && let Ok(_current) = self.device.enter() {
+            self.release_held();
         }
     }
 
     /// How many batches are under way.
     pub(crate) fn in_flight(&self) -> usize {
         self.state().flight.len()
-    }
-
-    /// Ends the thread: at once where nothing is unfinished, else with what it waits for and without being waited for.
-    pub(crate) fn end(&self) {
-        self.watch.is_over.store(true, Ordering::SeqCst);
-        self.rouse();
-        let handle = self.watch.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(handle) = handle
-            && (self.in_flight() == 0 || handle.is_finished())
-        {
-            // It was told to end, and has nothing to wait for.
-            let _ = handle.join();
-        }
-    }
-
-    #[inline]
-    fn rouse(&self) {
-        if self.watch.is_asleep.swap(false, Ordering::SeqCst)
-            && let Some(thread) = self.watch.thread.get()
-        {
-            thread.unpark();
-        }
-    }
-
-    /// What the thread does.
-    fn attend(self: &Arc<Self>, notifier: Option<&Notifier>) {
-        // Whoever submits before this thread is known rouses nobody, and need not: it does not sleep before it has looked.
-        let _ = self.watch.thread.set(thread::current());
-        let notify = || {
-            if let Some(notifier) = notifier {
-                notifier.notify();
-            }
-        };
-        let (mut seen, mut inside, mut is_current) = (0, None, false);
-        while !self.watch.is_over.load(Ordering::SeqCst) && self.device.loss.check().is_ok() {
-            let target = self.state().target(seen);
-            let Some(target) = target else {
-                inside = None;
-                self.sleep(seen);
-                continue;
-            };
-            inside = inside.take().or_else(Inside::try_new);
-            if inside.is_none() {
-                // The process exits, and nobody is told of anything any more.
-                return;
-            }
-            // The thread is this lane's own, so that the context stays current on it.
-            // SAFETY: the context is retained.
-            let set = |lane: &Self| unsafe { (lane.device.functions().cuCtxSetCurrent)(lane.device.context) };
-            if !is_current {
-                is_current = self.device.check("cuCtxSetCurrent", set(self)).is_ok();
-            }
-            match self.wait_for(&target) {
-                Ok(()) if is_current => {
-                    exit::after(Step::Finished);
-                    match target {
-                        Target::Batch(event, submission) => {
-                            self.reached.fetch_max(submission, Ordering::AcqRel);
-                            seen = submission;
-                            if event.moment() == Moment::Coming && event.set_over() {
-                                self.release_held();
-                            }
-                        }
-                        Target::Marker(_) => self.go_on(),
-                    }
-                    notify();
-                }
-                Ok(()) => thread::sleep(PAUSE),
-                Err(_) => {
-                    notify();
-                    // What is finished is seen by whoever looks, and told a little later.
-                    thread::sleep(PAUSE);
-                }
-            }
-        }
-        if self.device.loss.check().is_err() {
-            notify();
-        }
-    }
-
-    /// Waits for an event, or for the whole stream where that is not recorded.
-    fn wait_for(&self, target: &Target) -> Result<()> {
-        let functions = self.device.functions();
-        let event = match target {
-            Target::Batch(event, _) if event.moment() == Moment::Coming => {
-                // SAFETY: the stream is the device's.
-                let code = unsafe { (functions.cuStreamSynchronize)(self.raw) };
-                return self.device.check("cuStreamSynchronize", code);
-            }
-            Target::Batch(event, _) => Some(event.raw()),
-            Target::Marker(marker) => marker.raw(),
-        };
-        match event {
-            // SAFETY: whoever has the target holds the event.
-            Some(event) => self.device.check("cuEventSynchronize", unsafe { (functions.cuEventSynchronize)(event) }),
-            None => Ok(()),
-        }
-    }
-
-    /// What the next batch's marker stands for has happened.
-    fn go_on(self: &Arc<Self>) {
-        let mut state = self.state();
-        let at = state.issued;
-        if let Some(event) = state.flight.get_mut(at).and_then(|batch| batch.marker_reached()) {
-            state.keep(event);
-        }
-        // Only a new batch is refused.
-        let _ = self.advance(&mut state, false);
-        drop(state);
-        self.release_held();
-    }
-
-    fn sleep(&self, seen: u64) {
-        self.watch.is_asleep.store(true, Ordering::SeqCst);
-        let is_wanted = || self.watch.is_over.load(Ordering::SeqCst) || self.state().target(seen).is_some();
-        while self.watch.is_asleep.load(Ordering::SeqCst) && !is_wanted() {
-            thread::park();
-        }
-        self.watch.is_asleep.store(false, Ordering::SeqCst);
     }
 }
 
@@ -456,8 +349,14 @@ impl Drop for Lane {
             mem::forget(self.device.clone());
             return;
         }
-        self.device.unfinished.fetch_sub(self.in_flight() as u64, Ordering::AcqRel);
+        let mut frees_others = false;
+        for batch in mem::take(&mut *self.state()).flight {
+            frees_others |= batch.give_up();
+        }
         let Ok(_current) = self.device.enter() else { return };
+        if frees_others {
+            self.release_held();
+        }
         // SAFETY: nothing of the stream is under way any more.
         let code = unsafe { (self.device.functions().cuStreamDestroy_v2)(self.raw) };
         self.device.note("cuStreamDestroy_v2", code);

@@ -99,7 +99,7 @@ impl Arguments {
 
 /// Adds the tensor maps of a launch.
 fn add_maps(code: &Function, buffers: &[Place<'_, CudaPage>], parameters: &[u8], words: &mut Vec<u64>) -> Result<()> {
-    let _current = code.device().enter()?;
+    let _current = code.device().enter_to_work()?;
     for map in code.maps() {
         let missing =
             || Error::BufferCount { kernel: code.name().into(), got: buffers.len(), expected: map.buffer + 1 };

@@ -36,6 +36,7 @@ mod stream;
 mod tensor;
 mod toolkit;
 mod transfer;
+mod watch;
 
 pub use backend::CudaBackend;
 pub use cudarc;

@@ -32,8 +32,14 @@ impl Module {
     /// Loads code.
     ///
     /// # Errors
-    /// [`Error::Compile`] for code that the driver refuses, with its compiler's log; what else it answers.
+    /// [`Error::Compile`] for code that the driver refuses, with its compiler's log; [`Error::OutOfMemory`] with the code's size; what else
+    /// it answers.
     pub(crate) fn load(device: &Arc<Device>, kernel: &str, image: &Image<'_>) -> Result<Self> {
+        // What the code takes beside its own bytes the driver does not say.
+        device.with_memory(image.size(), || Self::load_once(device, kernel, image))
+    }
+
+    fn load_once(device: &Arc<Device>, kernel: &str, image: &Image<'_>) -> Result<Self> {
         let _current = device.enter()?;
         let (mut info, mut error) = (alloc::vec![0_u8; LOG], alloc::vec![0_u8; LOG]);
         let mut options = [

@@ -1,4 +1,4 @@
-//! What a batch asks of its stream, one call of the driver each.
+//! What a batch asks of its stream, one call of the driver each; more only where the driver does not take what is one call elsewhere.
 
 use crate::device::Device;
 use crate::failure::status;
@@ -16,6 +16,8 @@ pub(crate) enum Operation {
     /// A launch whose counts lie in memory. It takes two turns: one to fetch the counts, and one when they are there.
     Counted(Counted),
     Transfer(Transfer),
+    /// What is left of a transfer whose rows the driver takes one by one.
+    Rows(Transfer),
     /// So many times this byte.
     Bytes {
         to: sys::CUdeviceptr,
@@ -44,6 +46,15 @@ pub(crate) struct Transfer {
     pub(crate) to_pitch: usize,
 }
 
+/// Whether an operation was handed over with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// All of it.
+    Over,
+    /// There is more of it.
+    Again,
+}
+
 /// Where bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -67,25 +78,42 @@ impl End {
 }
 
 impl Operation {
-    /// Hands it to the stream. The context is current.
+    /// Hands it to the stream, or the next part of it: a call of the driver. The context is current.
     ///
     /// # Errors
     /// What the driver answers, and of counts that are too large.
-    pub(crate) fn issue(&self, device: &Device, stream: sys::CUstream, arguments: &Arguments) -> Result<()> {
+    pub(crate) fn issue(&mut self, device: &Device, stream: sys::CUstream, arguments: &Arguments) -> Result<Turn> {
         let functions = device.functions();
         match self {
-            Self::Launch(launch) => launch.issue(device, stream, arguments),
-            Self::Counted(counted) => counted.issue(device, stream, arguments),
-            Self::Transfer(transfer) => transfer.issue(device, stream),
+            Self::Launch(launch) => launch.issue(device, stream, arguments)?,
+            Self::Counted(counted) => counted.issue(device, stream, arguments)?,
+            Self::Transfer(transfer) if transfer.rows == 1 => transfer.issue_row(device, stream)?,
+            Self::Transfer(transfer) => {
+                let transfer = *transfer;
+                if !transfer.issue_all(device, stream)? {
+                    *self = Self::Rows(transfer);
+                    return Ok(Turn::Again);
+                }
+            }
+            Self::Rows(rest) => {
+                rest.issue_row(device, stream)?;
+                if rest.rows > 1 {
+                    *rest = rest.behind();
+                    return Ok(Turn::Again);
+                }
+            }
             Self::Bytes { to, byte, count } => {
                 // SAFETY: the range stays until the batch is finished, by the promise under which it was encoded.
-                device.check("cuMemsetD8Async", unsafe { (functions.cuMemsetD8Async)(*to, *byte, *count, stream) })
+                let code = unsafe { (functions.cuMemsetD8Async)(*to, *byte, *count, stream) };
+                device.check("cuMemsetD8Async", code)?;
             }
             Self::Words { to, word, count } => {
                 // SAFETY: as above.
-                device.check("cuMemsetD32Async", unsafe { (functions.cuMemsetD32Async)(*to, *word, *count, stream) })
+                let code = unsafe { (functions.cuMemsetD32Async)(*to, *word, *count, stream) };
+                device.check("cuMemsetD32Async", code)?;
             }
         }
+        Ok(Turn::Over)
     }
 }
 
@@ -95,25 +123,29 @@ impl Transfer {
         Self { from, to, row: bytes, rows: 1, from_pitch: bytes, to_pitch: bytes }
     }
 
-    fn issue(&self, device: &Device, stream: sys::CUstream) -> Result<()> {
-        if self.rows == 1 {
-            return self.issue_row(device, stream, 0);
-        }
+    /// What is behind its first row.
+    fn behind(self) -> Self {
+        let (from, to) = (self.from.after(self.from_pitch), self.to.after(self.to_pitch));
+        Self { from, to, rows: self.rows - 1, ..self }
+    }
+
+    /// Hands all rows over in one call. False where the driver does not take them so: then none was.
+    fn issue_all(&self, device: &Device, stream: sys::CUstream) -> Result<bool> {
         let rectangle = self.rectangle();
         // SAFETY: all rows stay until the batch is finished, by the promise under which they were encoded.
         let code = unsafe { (device.functions().cuMemcpy2DAsync_v2)(&raw const rectangle, stream) };
         let within = matches!((self.from, self.to), (End::Device(_), End::Device(_)));
         if code == status::INVALID_VALUE && within {
             // A driver may refuse distances that are not its own within a device.
-            return (0..self.rows).try_for_each(|row| self.issue_row(device, stream, row));
+            return Ok(false);
         }
-        device.check("cuMemcpy2DAsync_v2", code)
+        device.check("cuMemcpy2DAsync_v2", code).map(|()| true)
     }
 
-    fn issue_row(&self, device: &Device, stream: sys::CUstream, row: usize) -> Result<()> {
+    /// Hands its first row over.
+    fn issue_row(&self, device: &Device, stream: sys::CUstream) -> Result<()> {
         let functions = device.functions();
-        let (from, to) = (self.from.after(row * self.from_pitch), self.to.after(row * self.to_pitch));
-        match (from, to) {
+        match (self.from, self.to) {
             (End::Device(from), End::Device(to)) => {
                 // SAFETY: the row stays until the batch is finished, by the promise under which it was encoded. So for the others.
                 let code = unsafe { (functions.cuMemcpyDtoDAsync_v2)(to, from, self.row, stream) };

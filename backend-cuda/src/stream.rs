@@ -15,7 +15,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::mem;
-use core::sync::atomic::Ordering;
 use trunnion_backend_core::driver::Outcome;
 use trunnion_backend_core::exit::Inside;
 use trunnion_runtime_core::error::{Error, Result};
@@ -107,15 +106,9 @@ impl CudaStream {
         let next = self.spare.pop().unwrap_or_default();
         let mut batch = mem::replace(&mut self.open, next);
         batch.seq = seq;
-        let waits_for_others = !batch.events.is_empty();
         match self.lane.submit(batch) {
-            Ok(()) => {
-                if waits_for_others {
-                    self.device.foreign_waits.fetch_add(1, Ordering::Relaxed);
-                }
-                // What was lost while it was handed over is nobody's failure but the device's.
-                self.device.loss.check()
-            }
+            // What was lost while it was handed over is nobody's failure but the device's.
+            Ok(()) => self.device.loss.check(),
             Err((error, batch)) => {
                 batch.give_up();
                 self.recycle(batch, supplies);
@@ -132,9 +125,6 @@ impl CudaStream {
         while let Some(mut batch) = self.lane.take_finished()? {
             self.reported = batch.seq;
             batch.finish(outcome);
-            if !batch.events.is_empty() {
-                self.device.foreign_waits.fetch_sub(1, Ordering::Relaxed);
-            }
             self.recycle(batch, supplies);
         }
         Ok(self.reported)

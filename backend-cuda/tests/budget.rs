@@ -153,6 +153,8 @@ fn a_warm_launch_is_one_call_of_the_driver_and_no_allocation() {
         assert_eq!(count("cuEventRecord"), batches, "{calls:?}");
         // The thread that sleeps for the stream is the only one that waits. It may have been late for the last batch that is not counted.
         assert!(count("cuEventSynchronize") <= batches + 1, "{calls:?}");
+        // Who asks on a thread of its own says before that nobody's recording is meant, and takes it back.
+        assert_eq!(count("cuThreadExchangeStreamCaptureMode"), 2 * count("cuEventQuery"), "{calls:?}");
         let known = [
             "cuCtxPopCurrent_v2",
             "cuCtxPushCurrent_v2",
@@ -161,6 +163,7 @@ fn a_warm_launch_is_one_call_of_the_driver_and_no_allocation() {
             "cuEventRecord",
             "cuEventSynchronize",
             "cuLaunchKernel",
+            "cuThreadExchangeStreamCaptureMode",
         ];
         let other: Vec<_> = calls.iter().filter(|(name, _)| !known.contains(&name.as_str())).collect();
         assert!(other.is_empty(), "{other:?}");

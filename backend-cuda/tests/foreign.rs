@@ -282,3 +282,25 @@ fn memory_and_events_of_other_types_are_named() {
         client.done(point).unwrap().wait().unwrap();
     });
 }
+
+#[test]
+fn an_event_that_outlives_its_device_is_given_back_in_its_context_on_any_thread() {
+    let device = claim();
+    let client = start(&device);
+    let bytes = client.zeros(64).unwrap();
+    let held = client.get_resource::<CudaResource>(&bytes).unwrap();
+    let point = client.fill(&bytes, &[1]).unwrap();
+    let event = client.export_event::<CudaEvent>(point).unwrap();
+    client.done(point).unwrap().wait().unwrap();
+    drop((held, bytes));
+    client.shutdown(SOON);
+    drop(client);
+    // Calls of a thread without a context are no device's.
+    let left = || device.calls("cuEventCreate").unwrap() - device.calls("cuEventDestroy_v2").unwrap();
+    eventually("only the event is left", || left() == 1);
+    assert!(device.is_retained().unwrap());
+    std::thread::spawn(move || drop(event)).join().unwrap();
+    assert_eq!(left(), 0);
+    eventually("the context is let go of", || !device.is_retained().unwrap());
+    assert_clean(&device);
+}

@@ -6,10 +6,11 @@ mod rig;
 
 use rig::{Gate, PATIENCE, Rig, all, claim, double, open};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
-use trunnion_backend_cuda::{CudaBackend, CudaEvent, CudaOptions, NAME};
+use trunnion_backend_cuda::{CudaBackend, CudaEvent, CudaOptions, CudaStream, NAME};
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::Client;
@@ -129,4 +130,121 @@ fn a_process_exits_while_work_is_under_way() {
     client.flush().unwrap();
     std::mem::forget((client, buffer, gate));
     std::process::exit(LEFT);
+}
+
+/// What was logged, of all tests here.
+static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        LOGGED.lock().unwrap().push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+/// Runs a test with work under way that stands still until the test's gate is opened, as operation 1 of a stream.
+fn while_work_is_under_way(test: impl FnOnce(&mut Rig, &mut CudaStream, &Gate)) {
+    let device = claim();
+    let mut rig = Rig::new(device, &options());
+    let gate = Gate::new(&device);
+    let page = rig.page_of_bytes(&[0; 256]);
+    let mut stream = rig.driver.open_stream().unwrap();
+    rig.driver.import_event(&mut stream, &gate.event()).unwrap();
+    rig.fill(&mut stream, 1, all(&page), &[1]);
+    rig.driver.submit(&mut stream, 1).unwrap();
+    test(&mut rig, &mut stream, &gate);
+    gate.open();
+    device.reset().unwrap();
+    rig.driver.close_stream(stream);
+    drop((page, gate, rig));
+    device.release().unwrap();
+}
+
+#[test]
+fn a_driver_that_never_says_what_is_finished_loses_its_device_and_fills_no_log() {
+    let _ = log::set_logger(&Logger);
+    log::set_max_level(log::LevelFilter::Warn);
+    while_work_is_under_way(|rig, stream, _| {
+        rig.device.fail("cuEventQuery", 0, 999).unwrap();
+        rig.device.fail("cuEventSynchronize", 0, 999).unwrap();
+        // The thread may wait already, which it does until the gate opens. One that asks is not kept.
+        let other = &mut rig.driver.open_stream().unwrap();
+        rig.driver.wait(other, stream, 1);
+        rig.driver.submit(other, 1).unwrap();
+        let begun = Instant::now();
+        let lost = loop {
+            match rig.driver.poll(other, &mut Outcome::default()) {
+                Ok(seq) => assert_eq!(seq, 0),
+                Err(error) => break error,
+            }
+            assert!(begun.elapsed() < PATIENCE, "nobody was told");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(lost.is_device_lost(), "{lost}");
+        assert!(lost.to_string().contains("cuEventQuery") && lost.to_string().contains("in a row"), "{lost}");
+        let device = format!("cuda:{}:", rig.device.ordinal());
+        let logged: Vec<_> = LOGGED.lock().unwrap().iter().filter(|line| line.starts_with(&device)).cloned().collect();
+        assert!((1..=4).contains(&logged.len()), "{logged:?}");
+    });
+}
+
+#[test]
+fn a_driver_that_may_not_wait_for_an_event_is_asked() {
+    while_work_is_under_way(|rig, stream, gate| {
+        rig.device.fail("cuEventSynchronize", 0, 999).unwrap();
+        let other = &mut rig.driver.open_stream().unwrap();
+        rig.driver.wait(other, stream, 1);
+        rig.driver.submit(other, 1).unwrap();
+        // Longer than a driver may be without an answer.
+        std::thread::sleep(Duration::from_millis(200));
+        let told = rig.notified.load(Ordering::SeqCst);
+        assert_eq!(rig.driver.poll(other, &mut Outcome::default()), Ok(0));
+        gate.open();
+        let begun = Instant::now();
+        while rig.notified.load(Ordering::SeqCst) == told {
+            assert!(begun.elapsed() < PATIENCE, "nobody was told");
+            std::thread::yield_now();
+        }
+        assert_eq!(rig.finish(other, 1).failed, []);
+    });
+}
+
+#[test]
+fn somebody_elses_recording_that_forbids_to_ask_is_waited_for() {
+    while_work_is_under_way(|rig, stream, gate| {
+        let calls = ["cuEventQuery", "cuEventSynchronize", "cuStreamQuery"];
+        calls.iter().for_each(|call| rig.device.fail(call, 0, 900).unwrap());
+        let other = &mut rig.driver.open_stream().unwrap();
+        rig.driver.wait(other, stream, 1);
+        rig.driver.submit(other, 1).unwrap();
+        gate.open();
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(rig.driver.poll(other, &mut Outcome::default()), Ok(0));
+        calls.iter().for_each(|call| rig.device.fail(call, 0, 0).unwrap());
+        assert_eq!(rig.finish(other, 1).failed, []);
+    });
+}
+
+#[test]
+fn every_code_of_work_that_died_is_a_loss_at_once() {
+    for code in [214, 220, 226, 700, 702, 710, 715, 719, 721] {
+        let device = claim();
+        let mut rig = Rig::new(device, &options());
+        let page = rig.page_of_bytes(&[0; 256]);
+        let mut stream = rig.driver.open_stream().unwrap();
+        rig.fill(&mut stream, 1, all(&page), &[1]);
+        device.fail("cuMemsetD8Async", 1, code).unwrap();
+        let lost = rig.driver.submit(&mut stream, 1).unwrap_err();
+        assert!(lost.is_device_lost() && lost.to_string().contains(&format!("({code})")), "{code}: {lost}");
+        rig.driver.close_stream(stream);
+        drop((page, rig));
+        device.reset().unwrap();
+    }
 }

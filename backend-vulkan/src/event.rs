@@ -9,6 +9,7 @@ use core::any::Any;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
+use trunnion_backend_core::exit::Inside;
 use trunnion_backend_core::loss::Loss;
 use trunnion_runtime_core::error::Result;
 
@@ -130,6 +131,8 @@ impl Signal {
 
 impl Drop for Signal {
     fn drop(&mut self) {
+        // A program may hold it longer than anything else of the device.
+        let _inside = Inside::new();
         // SAFETY: the batch that signals it holds it until that is finished, and so does whoever waits for it.
         unsafe { self.device.raw.destroy_semaphore(self.semaphore, None) };
     }

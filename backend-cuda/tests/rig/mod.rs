@@ -267,8 +267,27 @@ impl Gate {
     }
 
     pub fn open(&self) {
-        *self.state.0.lock().unwrap() = true;
-        self.state.1.notify_all();
+        (self.opener())();
+    }
+
+    /// Does something with the gate's context.
+    pub fn within(&self, work: impl FnOnce()) {
+        let mut context = self.context;
+        // SAFETY: the gate retains the context; the place is for a handle.
+        unsafe {
+            done(sys::cuCtxPushCurrent_v2(self.context));
+            work();
+            done(sys::cuCtxPopCurrent_v2(&mut context));
+        }
+    }
+
+    /// What opens the gate, on any thread.
+    pub fn opener(&self) -> impl Fn() + Send + 'static {
+        let state = self.state.clone();
+        move || {
+            *state.0.lock().unwrap() = true;
+            state.1.notify_all();
+        }
     }
 }
 

@@ -55,5 +55,7 @@ pub use handle::Executor;
 pub(crate) use handle::Glance;
 pub use reservation::Reservation;
 pub use resident::{Resident, Wakers};
+#[cfg(feature = "std")]
+pub use runner::is_runner;
 pub use shutdown::ShutdownReport;
 pub(crate) use unwind::{contain, let_go};

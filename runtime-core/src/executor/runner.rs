@@ -2,6 +2,7 @@
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
+use core::cell::Cell;
 use core::time::Duration;
 
 use super::atomic::{AtomicBool, AtomicUsize, JoinHandle, Ordering, park};
@@ -12,6 +13,15 @@ use super::resident::Resident;
 use super::ring::Sleep;
 use super::shared::Shared;
 use crate::platform::{Backoff, ThreadToken};
+
+std::thread_local! {
+    static IS_RUNNER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is the runner of an executor: a thread of this library's own, which does nothing but what executors were given.
+pub fn is_runner() -> bool {
+    IS_RUNNER.get()
+}
 
 /// What the executor knows of its runner thread.
 pub(super) struct Runner {
@@ -58,6 +68,7 @@ pub(super) fn start<T: Resident>(shared: &Arc<Shared<T>>, config: &Config) -> Re
 }
 
 fn run<T: Resident>(shared: &Shared<T>) {
+    IS_RUNNER.set(true);
     let me = word_of(ThreadToken::current());
     shared.runner.token.store(me, Ordering::Relaxed);
     let (ring, state, bell) = (&shared.ring, &shared.state, &shared.bell);

@@ -38,9 +38,12 @@ codes! {
     INVALID_IMAGE = 200, "ERROR_INVALID_IMAGE", "device kernel image is invalid";
     INVALID_CONTEXT = 201, "ERROR_INVALID_CONTEXT", "invalid device context";
     NO_BINARY_FOR_GPU = 209, "ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device";
+    ECC_UNCORRECTABLE = 214, "ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered";
     PEER_ACCESS_UNSUPPORTED = 217, "ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices";
     INVALID_PTX = 218, "ERROR_INVALID_PTX", "a PTX JIT compilation failed";
+    NVLINK_UNCORRECTABLE = 220, "ERROR_NVLINK_UNCORRECTABLE", "uncorrectable NVLink error detected during the execution";
     UNSUPPORTED_PTX_VERSION = 222, "ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain.";
+    CONTAINED = 226, "ERROR_CONTAINED", "an exception that the device contained";
     INVALID_HANDLE = 400, "ERROR_INVALID_HANDLE", "invalid resource handle";
     ILLEGAL_STATE = 401, "ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state";
     NOT_FOUND = 500, "ERROR_NOT_FOUND", "named symbol not found";
@@ -59,6 +62,7 @@ codes! {
     INVALID_PC = 718, "ERROR_INVALID_PC", "invalid program counter";
     LAUNCH_FAILED = 719, "ERROR_LAUNCH_FAILED", "unspecified launch failure";
     COOPERATIVE_LAUNCH_TOO_LARGE = 720, "ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch";
+    TENSOR_MEMORY_LEAK = 721, "ERROR_TENSOR_MEMORY_LEAK", "tensor memory was not given back";
     NOT_PERMITTED = 800, "ERROR_NOT_PERMITTED", "operation not permitted";
     NOT_SUPPORTED = 801, "ERROR_NOT_SUPPORTED", "operation not supported";
     STREAM_CAPTURE_UNSUPPORTED = 900, "ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing";
@@ -78,8 +82,9 @@ codes! {
 impl Code {
     /// Whether a code, once given by work of a context, is given by every call after it.
     pub(crate) fn is_sticky(self) -> bool {
-        // Of this range, what is asked of peers and of host memory is refused and done with.
+        // Of this range, what is asked of peers and of host memory is refused and done with. The others tell of hardware that failed.
         matches!(self.0, 700..=719) && !matches!(self.0, 701 | 704 | 705 | 708 | 711..=713)
+            || matches!(self.0, 214 | 220 | 226 | 721)
     }
 }
 

@@ -51,6 +51,7 @@ impl Event {
     /// Records a stream's moment: when everything accepted so far is done.
     pub(crate) fn record(&self, stream: &Arc<Stream>) {
         let time = Arc::new(OnceLock::new());
+        stream.wait_for_room();
         // Held, so that of two that record the event the later one stays.
         let mut recorded = lock(&self.recorded);
         stream.submit(Work::Mark(time.clone()));

@@ -14,6 +14,10 @@ use crate::handles;
 use crate::sync::lock;
 use crate::work::Work;
 
+/// How much a stream takes in before it has done some: whoever asks for more waits. Of real ones about as much was seen; the manual only says
+/// that calls may wait.
+const DEPTH: usize = 1024;
+
 /// A moment of a stream: when it has done so many things. Clear of what it was asked to do then.
 #[derive(Clone)]
 pub(crate) struct Moment {
@@ -105,9 +109,18 @@ impl Stream {
         others.into_iter().take(1).collect()
     }
 
+    /// Waits until the stream takes in more.
+    pub(crate) fn wait_for_room(&self) {
+        let mut queue = lock(&self.queue);
+        while queue.items.len() >= DEPTH {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Accepts work, ordered after everything before it on the stream, after what the program has waited for, and
     /// after `moments`.
     pub(crate) fn accept(&self, moments: &[Moment], work: impl FnOnce(&mut Clock, Stamp) -> Work) -> u64 {
+        self.wait_for_room();
         let _accepting = lock(&self.context.accepting);
         let mut clock = lock(&self.clock);
         driver().host_tells(&mut clock);

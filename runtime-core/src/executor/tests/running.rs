@@ -96,3 +96,13 @@ fn a_configuration_the_host_cannot_serve_is_refused_by_name() {
         assert_eq!(refused, Some(StartError::NoThreads));
     }
 }
+
+#[cfg(feature = "std")]
+#[test]
+fn the_runner_is_known_as_one_and_no_other_thread_is() {
+    let executor = Executor::new(Log::default(), Config::default()).unwrap();
+    let (tell, told) = mpsc::channel();
+    executor.submit(move |_, _| tell.send(is_runner()).unwrap()).unwrap();
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
+    assert!(!is_runner());
+}

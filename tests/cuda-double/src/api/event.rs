@@ -31,6 +31,8 @@ exports! {
     }
 
     fn cuEventDestroy_v2(event: usize) {
+        // That a thread without a context may do it the manual does not say: a missing one is among the errors that it lists.
+        contexts::current_or_broken()?;
         driver().events.remove(event).map(drop)
     }
 

@@ -22,7 +22,9 @@ const ERROR_LOG: u32 = 5;
 const ERROR_LOG_SIZE: u32 = 6;
 
 fn load(text: &str) -> Result<Arc<Loaded>, Refused> {
-    let context = contexts::current().map_err(|code| Refused { code, why: String::new() })?;
+    let refuse = |code| Refused { code, why: String::new() };
+    let context = contexts::current().map_err(refuse)?;
+    capture::forbid_meanwhile(&context).map_err(refuse)?;
     let loaded = Loaded::new(context.clone(), text);
     match &loaded {
         Ok(loaded) => driver().modules.keep(loaded.handle, loaded.clone()),
