@@ -195,7 +195,7 @@ impl Nvrtc {
         let code = unsafe { version(&raw mut major, &raw mut minor) };
         nvrtc.done("nvrtcVersion", code).map_err(|failed| failed.to_string())?;
         nvrtc.version = (major, minor);
-        nvrtc.include = toolkit::headers(place(version).as_deref().or(Some(file)));
+        nvrtc.include = toolkit::headers(&place(version).unwrap_or_else(|| file.to_path_buf()));
         nvrtc.architectures = architectures(library);
         nvrtc._libraries = libraries;
         Ok(nvrtc)

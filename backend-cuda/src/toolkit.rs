@@ -73,11 +73,12 @@ pub(crate) fn builtins(file: &Path) -> Vec<PathBuf> {
     beside.filter(is_one).map(|entry| entry.path()).collect()
 }
 
-/// The toolkit's headers: where the compiler's file says, if that is known, else in the usual toolkits.
-pub(crate) fn headers(compiler: Option<&Path>) -> Option<PathBuf> {
-    // The names of libraries are links, as a rule, to where the toolkit has them.
-    let files = [compiler.map(Path::to_path_buf), compiler.and_then(|file| file.canonicalize().ok())];
+/// The toolkit's headers: where the compiler's file says, if it is more than a name, else in the usual toolkits.
+pub(crate) fn headers(compiler: &Path) -> Option<PathBuf> {
+    // What a system has is a link, as a rule, to where the toolkit has it.
+    let files = [Some(compiler.to_path_buf()), compiler.canonicalize().ok()];
     let folders = files.iter().flatten().filter_map(|file| file.parent());
+    let folders = folders.filter(|folder| !folder.as_os_str().is_empty());
     let beside = folders.flat_map(|folder| INCLUDES.map(|include| folder.join(include)));
     let usual = usual_directories().into_iter().map(|directory| directory.join("include"));
     let found = beside.chain(usual).find(|include| include.join(HEADER).is_file())?;

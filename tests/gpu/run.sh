@@ -59,7 +59,10 @@ driver=$(realpath "$driver")
 if [[ $driver == *trunnion_cuda_double* ]] || grep -q trunnion_double_claim_device "$driver"; then
     refuse "$driver is the double of the driver, which is no GPU"
 fi
-for name in libnvrtc.so.13 libnvrtc.so.12; do
+# A compiler newer than the driver may make what that refuses, so it comes last.
+names=(libnvrtc.so.13 libnvrtc.so.12)
+[[ $(nvidia-smi 2>/dev/null) != *'CUDA Version: 12.'* ]] || names=(libnvrtc.so.12 libnvrtc.so.13)
+for name in "${names[@]}"; do
     [[ -n $nvrtc ]] || nvrtc=$(library "$name" /usr/local /opt)
 done
 [[ -n $nvrtc ]] || refuse 'no NVRTC (libnvrtc.so.13 or .12) is installed; --nvrtc says where it is'

@@ -230,11 +230,31 @@ fn mix(seed: u64, stamp: Stamp) -> u64 {
     mixed ^ mixed >> 29
 }
 
-/// A pause before some of the work, the same for the same seed, so that orders come up that are allowed and rare.
+/// A pause before some of the work, the same for the same seed, so that orders come up that are allowed and rare. A stream that has done
+/// much already pauses seldom, or a hundred thousand launches would take minutes.
 fn pause(seed: u64, stamp: Stamp) -> Option<Duration> {
+    /// Work after which a stream has done much.
+    const MUCH: u32 = 5000;
     if seed == 0 {
         return None;
     }
-    let mixed = mix(seed, stamp);
-    mixed.is_multiple_of(3).then(|| Duration::from_micros(mixed / 3 % 2000))
+    let (mixed, one_in) = (mix(seed, stamp), if stamp.tick < MUCH { 3 } else { 300 });
+    mixed.is_multiple_of(one_in).then(|| Duration::from_micros(mixed / one_in % 2000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_pauses_often_at_first_and_seldom_when_it_has_done_much() {
+        let pauses = |ticks: core::ops::Range<u32>| {
+            let stamps = ticks.map(|tick| Stamp { line: 7, tick });
+            stamps.filter_map(|stamp| pause(14, stamp)).fold((0, Duration::ZERO), |(n, sum), one| (n + 1, sum + one))
+        };
+        let ((first, _), (later, together)) = (pauses(1..3000), pauses(10_000..700_000));
+        assert!((800..1200).contains(&first), "{first}");
+        assert!((1500..3500).contains(&later) && together < Duration::from_secs(5), "{later}: {together:?}");
+        assert_eq!(pause(0, Stamp { line: 7, tick: 9 }), None);
+    }
 }

@@ -83,6 +83,7 @@ functions! {
     cuMemMap(address: Address, bytes: usize, offset: usize, memory: c_ulonglong, flags: c_ulonglong);
     cuMemUnmap(address: Address, bytes: usize);
     cuMemSetAccess(address: Address, bytes: usize, access: *const Access, count: usize);
+    cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: Address);
     cuStreamCreate(stream: *mut Handle, flags: c_uint);
     cuStreamDestroy_v2(stream: Handle);
     cuStreamQuery(stream: Handle);

@@ -3,13 +3,14 @@
 use crate::assumption::{Answer, assumptions, gave, is};
 use crate::device::{Device, LEGACY};
 use core::ptr;
-use trunnion_cuda_raw::{Access, Copy2D, MISSING, Placement};
+use trunnion_cuda_raw::{Access, Address, Copy2D, MISSING, Placement};
 
 assumptions! {
     what_is_allocated_begins_at_a_multiple_of_256,
     rows_within_a_device_are_copied_at_any_distance,
     a_kernel_reaches_page_locked_memory_at_the_hosts_address,
     memory_is_mapped_where_addresses_were_reserved,
+    any_address_says_where_its_memory_begins_and_how_much_it_is,
 }
 
 /// The only device that is asked.
@@ -84,4 +85,37 @@ fn memory_is_mapped_where_addresses_were_reserved(device: &Device) -> Answer {
         gave("cuMemRelease", driver.cuMemRelease(memory), 0)?;
         gave("cuMemAddressFree", driver.cuMemAddressFree(address, size), 0)
     }
+}
+
+/// Where memory begins, and how many bytes it has, as the driver says it of an address.
+fn range(device: &Device, address: Address) -> Result<(Address, usize), String> {
+    /// Equivalent to: `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR`, and `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
+    const RANGE: [u32; 2] = [11, 12];
+    let (mut start, mut size) = (0, 0);
+    // SAFETY: the places are for an address and a size, which is what these attributes are.
+    let codes = unsafe {
+        let driver = device.driver;
+        [
+            driver.cuPointerGetAttribute((&raw mut start).cast(), RANGE[0], address),
+            driver.cuPointerGetAttribute((&raw mut size).cast(), RANGE[1], address),
+        ]
+    };
+    codes.into_iter().try_for_each(|code| gave("cuPointerGetAttribute", code, 0)).map(|()| (start, size))
+}
+
+fn any_address_says_where_its_memory_begins_and_how_much_it_is(device: &Device) -> Answer {
+    const BYTES: usize = 40_000;
+    let (driver, memory, mut host) = (device.driver, device.memory(BYTES / 4)?, ptr::null_mut());
+    // SAFETY: the place is for a pointer.
+    device.must("cuMemHostAlloc", unsafe { driver.cuMemHostAlloc(&raw mut host, BYTES, 0) })?;
+    for (kind, start) in [("the device's", memory), ("page-locked", host.expose_provenance() as Address)] {
+        for at in [0, 1, BYTES as Address - 1] {
+            let found = range(device, start + at)?;
+            if found != (start, BYTES) {
+                return Err(format!("byte {at} of {BYTES} at {start:#x}, {kind}, is said to be of {found:x?}"));
+            }
+        }
+    }
+    // SAFETY: it is given back once.
+    gave("cuMemFreeHost", unsafe { driver.cuMemFreeHost(host) }, 0)
 }

@@ -10,7 +10,7 @@ struct Package(PathBuf);
 
 impl Package {
     /// Programs that do what these lines of shell say.
-    fn new(test: &str, programs: [(&str, &str); 4]) -> Self {
+    fn new(test: &str, programs: impl IntoIterator<Item = (&'static str, &'static str)>) -> Self {
         let place = std::env::temp_dir().join(format!("trunnion-gpu-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
         std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/run.sh"), place.join("run.sh")).unwrap();
@@ -19,16 +19,23 @@ impl Package {
             std::fs::write(&file, format!("#!/bin/sh\n{lines}\n")).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
-        for library in ["libcuda.so.1", "libnvrtc.so.13"] {
+        for library in ["libcuda.so.1", "libnvrtc.so.12", "libnvrtc.so.13"] {
             std::fs::write(place.join(library), "plays its part").unwrap();
         }
         Self(place)
     }
 
     fn run(&self) -> (Option<i32>, String) {
+        let nvrtc = self.0.join("libnvrtc.so.13");
+        self.run_as(|command| _ = command.arg("--nvrtc").arg(nvrtc))
+    }
+
+    /// Runs the script with what is added to the command.
+    fn run_as(&self, add: impl FnOnce(&mut Command)) -> (Option<i32>, String) {
         let mut command = Command::new(self.0.join("run.sh"));
-        command.arg("--driver").arg(self.0.join("libcuda.so.1")).arg("--nvrtc").arg(self.0.join("libnvrtc.so.13"));
-        command.arg("--out").arg(self.0.join("log")).env_remove("CUDA_VISIBLE_DEVICES");
+        command.arg("--driver").arg(self.0.join("libcuda.so.1")).arg("--out").arg(self.0.join("log"));
+        command.env_remove("CUDA_VISIBLE_DEVICES").env_remove("TRUNNION_CUDA_COMPILERS");
+        add(&mut command);
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(std::fs::read_to_string(self.0.join("log")).unwrap(), said);
@@ -87,6 +94,22 @@ fn digits_that_reads_too_few_right_has_failed() {
         let (code, said) = Package::new("few", [ASSUMPTIONS, SUITE, WORKLOADS, ("digits", lines)]).run();
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("0.95 is promised") && said.contains("gpu: FAILED: digits"), "{said}");
+    }
+}
+
+#[test]
+fn of_two_compilers_the_newest_is_taken_that_is_not_newer_than_the_driver() {
+    let all = [ASSUMPTIONS, SUITE, WORKLOADS, DIGITS];
+    let ldconfig =
+        ("ldconfig", "for v in 13 12; do echo \"\tlibnvrtc.so.$v (libc6) => $(dirname \"$0\")/libnvrtc.so.$v\"; done");
+    for (says, taken) in [
+        ("echo '| Driver Version: 570.12.4  CUDA Version: 12.8 |'", "libnvrtc.so.12"),
+        ("echo '| Driver Version: 580.12.4  CUDA Version: 13.0 |'", "libnvrtc.so.13"),
+    ] {
+        let package = Package::new("compilers", all.into_iter().chain([ldconfig, ("nvidia-smi", says)]));
+        let path = format!("{}:{}", package.0.display(), std::env::var("PATH").unwrap());
+        let (code, said) = package.run_as(|command| _ = command.env("PATH", path));
+        assert!(code == Some(0) && said.contains(&format!("{taken}\n")), "{said}");
     }
 }
 
