@@ -18,6 +18,7 @@ pub mod loss;
 mod open;
 pub mod rows;
 pub mod server;
+pub mod shelf;
 #[cfg(feature = "std")]
 pub mod together;
 

@@ -1,43 +1,33 @@
-//! Staging blocks that go round: a batch takes space from them, and they come back when it is finished.
+//! Staging blocks of page-locked memory, which host and device know by the same address: so a place in one is that address.
 //!
-//! A block is page-locked host memory, which host and device know by the same address, so a place in it is that address. Blocks are powers
-//! of two, so that one fits where another was; those that come back are kept up to [`KEPT`] bytes.
+//! The blocks go round ([`shelf`]): a batch takes space from them, and they come back when it is finished.
 
 use crate::device::Device;
-use crate::failure::refusal;
 use crate::pinned::PinnedBlock;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::ptr::{self, NonNull};
+use trunnion_backend_core::shelf::{self, Shelf};
 use trunnion_runtime_core::error::Result;
 
-/// The smallest block: room for short transfers of a batch.
-const SMALLEST: usize = 64 << 10;
-
 /// The most bytes of one transfer in one block; longer ones take several.
-pub(crate) const LONGEST: usize = 16 << 20;
+pub(crate) const LONGEST: usize = shelf::LONGEST as usize;
 
-/// Bytes of blocks kept for the next batch.
-const KEPT: usize = 128 << 20;
+/// Bytes of blocks that are always kept.
+const KEPT: u64 = 128 << 20;
 
 /// What pieces begin at multiples of.
-const ALIGNMENT: usize = 16;
+const ALIGNMENT: u64 = 16;
 
 /// The blocks that no batch uses.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     device: Arc<Device>,
-    blocks: Vec<PinnedBlock>,
-    bytes: usize,
+    shelf: Shelf<PinnedBlock>,
 }
 
-/// The blocks of one batch. Space is taken from the last one.
+/// The blocks of one batch.
 #[derive(Debug, Default)]
-pub(crate) struct Arena {
-    blocks: Vec<PinnedBlock>,
-    /// Bytes taken of the last block.
-    used: usize,
-}
+pub(crate) struct Arena(shelf::Arena<PinnedBlock>);
 
 /// A place in the blocks of an arena, until that is cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,23 +41,12 @@ unsafe impl Send for Piece {}
 
 impl Blocks {
     pub(crate) fn new(device: &Arc<Device>) -> Self {
-        Self { device: device.clone(), blocks: Vec::new(), bytes: 0 }
+        Self { device: device.clone(), shelf: Shelf::new(KEPT) }
     }
 
-    fn take(&mut self, size: usize) -> Result<PinnedBlock> {
-        let size = size.max(SMALLEST).next_power_of_two();
-        if let Some(i) = self.blocks.iter().rposition(|block| block.size() == size) {
-            self.bytes -= size;
-            return Ok(self.blocks.swap_remove(i));
-        }
-        PinnedBlock::allocate(&self.device, size).map_err(|refused| refusal(size as u64, refused))
-    }
-
-    fn give(&mut self, block: PinnedBlock) {
-        if self.bytes + block.size() <= KEPT {
-            self.bytes += block.size();
-            self.blocks.push(block);
-        }
+    /// Lets go of what was not used lately. The device is idle.
+    pub(crate) fn trim(&mut self) {
+        self.shelf.trim();
     }
 }
 
@@ -75,29 +54,20 @@ impl Arena {
     /// Takes `size` bytes, at most [`LONGEST`].
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](trunnion_runtime_core::error::Error::OutOfMemory) or
-    /// [`Error::Driver`](trunnion_runtime_core::error::Error::Driver) when there is no block.
+    /// As for [`PinnedBlock::allocate`], when there is no block.
     pub(crate) fn take(&mut self, blocks: &mut Blocks, size: usize) -> Result<Piece> {
-        let offset = self.used.next_multiple_of(ALIGNMENT);
-        if let Some(last) = self.blocks.last()
-            && offset + size <= last.size()
-        {
-            self.used = offset + size;
-            // SAFETY: the place lies in the block.
-            let start = unsafe { last.start().add(offset) };
-            return Ok(Piece { start, length: size });
-        }
-        let block = blocks.take(size)?;
-        let start = block.start();
-        self.blocks.push(block);
-        self.used = size;
+        let Blocks { device, shelf } = blocks;
+        // A block is not larger than what its batch has bytes for, rounded up.
+        let make = |size| PinnedBlock::allocate(device, size as usize);
+        let (block, spot) = self.0.take(shelf, size as u64, ALIGNMENT, make)?;
+        // SAFETY: the place lies in the block.
+        let start = unsafe { block.start().add(spot.offset as usize) };
         Ok(Piece { start, length: size })
     }
 
     /// Gives all blocks back. Neither host nor device uses a piece of them any more.
     pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
-        self.used = 0;
-        self.blocks.drain(..).for_each(|block| blocks.give(block));
+        self.0.clear(&mut blocks.shelf);
     }
 }
 
@@ -126,7 +96,7 @@ impl Piece {
     /// # Safety
     /// As for [`write`](Self::write).
     pub(crate) unsafe fn read(self, into: &mut [u8]) {
-        // SAFETY: the caller's promise; no more than the piece has, whose bytes are initialized.
+        // SAFETY: the caller's promise; no more than the piece has, whose bytes are whatever was put there.
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), into.as_mut_ptr(), into.len().min(self.length)) };
     }
 }

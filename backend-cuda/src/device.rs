@@ -57,8 +57,9 @@ pub(crate) struct Device {
     pub(crate) loss: Loss,
     /// Page-locked memory by address.
     pub(crate) pinned: PinnedRanges,
-    /// Memory that nobody uses any more and that is not given back yet.
+    /// Memory that nobody uses any more and that is not given back yet, which keeps this device.
     pub(crate) retired: Retired,
+    pub(crate) this: Weak<Self>,
     /// Lanes that wait for an event that no stream was told to record yet.
     pub(crate) held: Mutex<Vec<Weak<Lane>>>,
     /// Batches that are with the device, as far as anybody has looked.
@@ -166,6 +167,7 @@ impl Device {
         let properties = properties::properties(survey, options)?;
         let max_pitch = survey.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_PITCH)?;
         let maps = survey.number(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)? != 0;
+        let retired = Retired::new()?;
         let mut context = ptr::null_mut();
         // SAFETY: the place is for a handle, and the device is the driver's.
         match unsafe { (functions.cuDevicePrimaryCtxRetain)(&raw mut context, survey.raw) } {
@@ -184,7 +186,8 @@ impl Device {
             priority: 0,
             loss: Loss::default(),
             pinned: PinnedRanges::default(),
-            retired: Retired::default(),
+            retired,
+            this: Weak::new(),
             held: Mutex::default(),
             unfinished: AtomicU64::new(0),
             foreign_waits: AtomicU64::new(0),
@@ -193,7 +196,10 @@ impl Device {
         };
         device.priority = device.priority_within(options.priority)?;
         device.granularity = if maps && options.vmm { device.granularity_of_pages() } else { None };
-        Ok(Arc::new(device))
+        Ok(Arc::new_cyclic(|this| {
+            device.this = this.clone();
+            device
+        }))
     }
 
     /// The priority that is nearest to one among those of the device.
@@ -262,7 +268,7 @@ impl Device {
         // SAFETY: the places are for numbers, and the context is current.
         let code = unsafe { (self.functions().cuMemGetInfo_v2)(&raw mut driver_free, &raw mut total) };
         if self.check("cuMemGetInfo_v2", code).is_ok() {
-            // What is only kept until the device is idle can be had.
+            // What is only kept can be had: who needs it waits for it.
             report.free = Some(free.min((driver_free as u64).saturating_add(self.retired.bytes())));
         }
         report

@@ -6,7 +6,6 @@
 use crate::blocks::Blocks;
 use crate::compiler::Compiler;
 use crate::device::Device;
-use crate::failure::refusal;
 use crate::import;
 use crate::kernel::{self, CudaCode};
 use crate::lane::Lane;
@@ -65,8 +64,19 @@ pub struct CudaDriver {
     lanes: Vec<Weak<Lane>>,
     supplies: Supplies,
     notifier: Option<Notifier>,
+    _end: End,
     /// While it is dropped; after all that is.
     inside: Option<Inside>,
+}
+
+/// Dropped after what takes memory: waits a little until that is given back, so that who opens the device next finds it as if there had
+/// been no other.
+struct End(Arc<Device>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.reclaim();
+    }
 }
 
 impl CudaDriver {
@@ -77,15 +87,25 @@ impl CudaDriver {
     pub(crate) fn new(device: Arc<Device>) -> Result<Self> {
         exit::after(Step::Opened);
         let supplies = Supplies {
-            nothing: PinnedBlock::allocate(&device, NOTHING).map_err(|refused| refusal(NOTHING as u64, refused))?,
+            nothing: PinnedBlock::allocate(&device, NOTHING)?,
             blocks: Blocks::new(&device),
             device: device.clone(),
         };
-        device.set_driven(true);
         let compiler = Arc::new(Compiler::of(&device));
         let identity = format!("trunnion-cuda {}, {}", env!("CARGO_PKG_VERSION"), compiler.identity());
         let reader = Arc::new(CudaReader::new(&compiler));
-        Ok(Self { device, compiler, identity, reader, lanes: Vec::new(), supplies, notifier: None, inside: None })
+        let end = End(device.clone());
+        Ok(Self {
+            device,
+            compiler,
+            identity,
+            reader,
+            lanes: Vec::new(),
+            supplies,
+            notifier: None,
+            _end: end,
+            inside: None,
+        })
     }
 
     fn lanes(&self) -> impl Iterator<Item = Arc<Lane>> + '_ {
@@ -192,7 +212,7 @@ unsafe impl Driver for CudaDriver {
         self.device.loss.check()?;
         let reported = stream.poll(outcome, &mut self.supplies);
         if self.device.unfinished.load(Ordering::Acquire) == 0 {
-            self.device.free_retired();
+            self.supplies.blocks.trim();
         }
         reported
     }
@@ -314,10 +334,7 @@ unsafe impl Driver for CudaDriver {
 impl Drop for CudaDriver {
     fn drop(&mut self) {
         self.inside = Some(Inside::new());
-        if self.lanes().all(|lane| lane.is_idle()) {
-            self.device.set_driven(false);
-            self.device.free_retired();
-        } else {
+        if !self.lanes().all(|lane| lane.is_idle()) {
             // What the device may still use is left to it.
             log::warn!("{} still works: what it uses is left to it", self.device.properties.info.device);
             mem::forget(self.device.clone());

@@ -51,14 +51,6 @@ fn out_of_memory(requested: u64, driver: String) -> Error {
     Error::OutOfMemory(Box::new(OutOfMemory { requested, driver: Some(driver), ..OutOfMemory::default() }))
 }
 
-/// The error of a refusal of `size` bytes.
-pub(crate) fn refusal(size: u64, refused: DriverRefusal) -> Error {
-    match refused.out_of_memory {
-        true => out_of_memory(size, refused.message),
-        false => Error::Driver { call: "allocate".to_string(), code: 0, message: refused.message },
-    }
-}
-
 /// The refusal of a call that was to give memory of `size` bytes, and failed with this error.
 pub(crate) fn refused(size: u64, error: &Error) -> DriverRefusal {
     let out_of_memory = matches!(error, Error::OutOfMemory(_));

@@ -130,7 +130,6 @@ functions! {
         cuDeviceGetPCIBusId(*mut c_char, c_int, sys::CUdevice);
         cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
         cuPointerGetAttribute(*mut c_void, sys::CUpointer_attribute, sys::CUdeviceptr);
-        cuMemGetAddressRange_v2(*mut sys::CUdeviceptr, *mut usize, sys::CUdeviceptr);
         cuMemGetAllocationGranularity(
             *mut usize,
             *const sys::CUmemAllocationProp,

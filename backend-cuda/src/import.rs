@@ -15,7 +15,8 @@ use trunnion_backend_core::driver::Imported;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::foreign::{Foreign, ForeignMemory};
 
-/// Memory of the same device that a CUDA device uses in place: given to [`Client::import`](trunnion_runtime_core::client::Client::import).
+/// Memory of the same device, or page-locked memory of the host, that a CUDA device uses in place: given to
+/// [`Client::import`](trunnion_runtime_core::client::Client::import).
 ///
 /// What is to happen when the device needs it no more is what its owner does when it is dropped.
 ///
@@ -101,20 +102,28 @@ fn check_owner(device: &Device, address: sys::CUdeviceptr) -> Result<()> {
     }
 }
 
-/// The memory does not leave its allocation, where the driver can say so.
+/// The memory does not leave its allocation, or the addresses that were reserved for it together; where the driver can say so. Memory may be
+/// mapped to addresses piece by piece, so that `cuMemGetAddressRange`, which knows pieces and nothing of the host's, would end too early.
 fn check_extent(device: &Device, address: sys::CUdeviceptr, size: u64) -> Result<()> {
-    let Some(ask) = device.functions().cuMemGetAddressRange_v2 else { return Ok(()) };
-    let (mut base, mut length) = (0, 0);
-    // SAFETY: the places are for an address and a size.
-    match unsafe { ask(&raw mut base, &raw mut length, address) } {
-        status::SUCCESS => {
-            let start = address.saturating_sub(base);
-            let range = start..start.saturating_add(size);
-            match range.end <= length as u64 {
-                true => Ok(()),
-                false => Err(Error::OutOfRange { what: "imported memory".into(), range, size: length as u64 }),
-            }
+    use sys::CUpointer_attribute::{CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR};
+    let Some(ask) = device.functions().cuPointerGetAttribute else { return Ok(()) };
+    let (mut base, mut length): (sys::CUdeviceptr, usize) = (0, 0);
+    let places = [
+        (CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, (&raw mut base).cast()),
+        (CU_POINTER_ATTRIBUTE_RANGE_SIZE, (&raw mut length).cast()),
+    ];
+    for (kind, place) in places {
+        // SAFETY: the places are for an address and a size, which is what these attributes are.
+        let code = unsafe { ask(place, kind, address) };
+        if code != status::SUCCESS {
+            let error = device.failed("cuPointerGetAttribute", code);
+            return if error.is_device_lost() { Err(error) } else { Ok(()) };
         }
-        code => Err(device.failed("cuMemGetAddressRange_v2", code)),
+    }
+    let start = address.saturating_sub(base);
+    let (range, size) = (start..start.saturating_add(size), length as u64);
+    match range.end <= size {
+        true => Ok(()),
+        false => Err(Error::OutOfRange { what: "imported memory".into(), range, size }),
     }
 }

@@ -11,9 +11,11 @@ use core::ptr::{self, NonNull};
 use core::slice;
 use std::sync::{Mutex, PoisonError};
 use trunnion_backend_core::driver::DriverRefusal;
+use trunnion_backend_core::shelf::Block;
+use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::staging::PinnedMemory;
 
-/// Page-locked memory. Its address is the same for host and device.
+/// Page-locked memory. Its address is the same for host and device. What is in it at first is the driver's matter.
 #[derive(Debug)]
 pub(crate) struct PinnedBlock {
     device: Arc<Device>,
@@ -27,26 +29,26 @@ unsafe impl Send for PinnedBlock {}
 unsafe impl Sync for PinnedBlock {}
 
 impl PinnedBlock {
-    /// Allocates a block of `size` bytes; one of no bytes has one.
+    /// Allocates a block of `size` bytes; one of no bytes has one. Where memory has run short, or much waits to be given back, it is asked
+    /// for again when that was given back.
     ///
     /// # Errors
-    /// [`DriverRefusal`].
-    pub(crate) fn allocate(device: &Arc<Device>, size: usize) -> Result<Self, DriverRefusal> {
-        let size = size.max(1);
-        let mut start = ptr::null_mut();
-        let made = device.enter().and_then(|_current| {
-            // Write-combined memory would be slow to read back.
-            const FLAGS: u32 = 0;
+    /// [`Error::OutOfMemory`] with the size; what else the driver answers.
+    pub(crate) fn allocate(device: &Arc<Device>, size: usize) -> Result<Self> {
+        // Write-combined memory would be slow to read back.
+        const FLAGS: u32 = 0;
+        let (size, mut start) = (size.max(1), ptr::null_mut());
+        device.with_memory(size as u64, || {
+            device.retired.check_host()?;
+            let _current = device.enter()?;
             // SAFETY: the place is for a pointer, and the context is current.
             device.check("cuMemHostAlloc", unsafe { (device.functions().cuMemHostAlloc)(&raw mut start, size, FLAGS) })
-        });
-        made.map_err(|error| refused(size as u64, &error))?;
-        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| DriverRefusal {
-            message: format!("cuMemHostAlloc, {size} bytes: at address 0"),
-            out_of_memory: false,
         })?;
-        // SAFETY: new memory of this size, which nobody else knows.
-        unsafe { ptr::write_bytes(start.as_ptr(), 0, size) };
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| Error::Driver {
+            call: "cuMemHostAlloc".into(),
+            code: 0,
+            message: format!("{size} bytes at address 0"),
+        })?;
         Ok(Self { device: device.clone(), start, size })
     }
 
@@ -55,14 +57,15 @@ impl PinnedBlock {
         self.start
     }
 
-    /// Bytes in it.
-    pub(crate) fn size(&self) -> usize {
-        self.size
-    }
-
     /// The address of its first byte, as kernels take it.
     pub(crate) fn address(&self) -> u64 {
         self.start.as_ptr().expose_provenance() as u64
+    }
+}
+
+impl Block for PinnedBlock {
+    fn size(&self) -> u64 {
+        self.size as u64
     }
 }
 
@@ -90,7 +93,9 @@ pub(crate) fn pin(device: &Arc<Device>, size: usize) -> Result<Box<dyn PinnedMem
             return Err(DriverRefusal { message, out_of_memory: true });
         }
     }
-    let block = PinnedBlock::allocate(device, size)?;
+    let block = PinnedBlock::allocate(device, size).map_err(|error| refused(size as u64, &error))?;
+    // SAFETY: new memory, at least this long, which nobody else knows.
+    unsafe { ptr::write_bytes(block.start().as_ptr(), 0, size) };
     device.pinned.add(block.start().as_ptr().addr(), size);
     Ok(Box::new(Pinned { block, size }))
 }

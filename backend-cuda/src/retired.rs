@@ -1,17 +1,41 @@
-//! Memory and code that nobody uses any more: given back when that keeps nobody waiting.
+//! Memory and code that nobody uses any more: given back by a thread of the device's own.
 //!
-//! The driver's functions that give such things back wait for everything the device does, and a call that waits for the device may be one that
-//! the device waits for. So what is given back while work is under way is kept, until all of it is finished, or until memory runs short.
+//! The driver's functions that give such things back wait for everything in the device's context, which is everybody's of the process: for
+//! work of somebody else as long as for our own, and that may wait for us. So who drops something only hands it over. The thread gives it
+//! back when our own work is done, so that streams do not run dry for it; sooner where much is kept, or somebody is short of memory; and never
+//! while a stream waits for an event of somebody else.
+//!
+//! What is kept is bounded: memory of a device is by what the device has, since who is short of it waits here before it is refused, and
+//! memory of the host by [`MOST`].
 
 use crate::device::Device;
 use crate::failure::status;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 use cudarc::driver::sys;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use trunnion_backend_core::exit::Inside;
+use trunnion_runtime_core::error::{Error, OutOfMemory, Result};
+
+/// The longest that who is short of memory, or ends a driver, waits for what is given back.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often the thread looks whether what it keeps can be given back.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Bytes of the host's that may be kept. Where there are more, no more are page-locked.
+const MOST: u64 = 256 << 20;
+
+/// Bytes of the host's, and how many things, from which on nothing is kept that can be given back.
+const MUCH: (u64, usize) = (64 << 20, 256);
 
 /// Memory of the driver's, and how it is given back.
 #[derive(Debug)]
@@ -34,74 +58,202 @@ pub(crate) enum Memory {
 // SAFETY: memory that nobody uses, which may be given back on any thread.
 unsafe impl Send for Memory {}
 
-/// What is kept for a while.
-#[derive(Debug, Default)]
+/// What is kept for a while, and the thread that gives it back.
 pub(crate) struct Retired {
-    state: Mutex<State>,
-    /// Bytes of the device's that are kept.
-    bytes: AtomicU64,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// The thread has something to look at.
+    handed: Condvar,
+    /// Something was given back.
+    given: Condvar,
+    /// Bytes that are kept or being given back, of the device's and of the host's.
+    device_bytes: AtomicU64,
+    host_bytes: AtomicU64,
+}
+
+#[derive(Default)]
 struct State {
-    /// Whether somebody drives the device, who will see when it is idle.
-    is_driven: bool,
-    memory: Vec<(Memory, u64)>,
+    kept: Vec<Kept>,
+    /// How many there are, those that are being given back among them.
+    count: usize,
+    /// How many were given back.
+    given: u64,
+    /// How many wait for that.
+    waiting: usize,
+    /// The thread is to end, or has: the device is gone, or the process exits.
+    is_over: bool,
+}
+
+/// Something that is kept, which keeps the device's context.
+struct Kept {
+    device: Arc<Device>,
+    memory: Memory,
+    size: u64,
 }
 
 impl Retired {
-    /// Bytes of the device's that are kept.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+    /// Nothing, and a thread for what is to come.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] when the system gives no thread.
+    pub(crate) fn new() -> Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let of_thread = shared.clone();
+        let started = thread::Builder::new().name("trunnion-free".into()).spawn(move || of_thread.attend());
+        let thread = started.map_err(|error| {
+            let message = format!("the thread that gives memory back: {error}");
+            Error::Driver { call: "spawn".into(), code: i64::from(error.raw_os_error().unwrap_or(0)), message }
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 
-    fn take(&self) -> Vec<(Memory, u64)> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.bytes.store(0, Ordering::Relaxed);
-        mem::take(&mut state.memory)
+    /// Bytes of the device's that are kept.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shared.device_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether memory of the host may be page-locked.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] while [`MOST`] are kept.
+    pub(crate) fn check_host(&self) -> Result<()> {
+        let kept = self.shared.host_bytes.load(Ordering::Relaxed);
+        if kept < MOST {
+            return Ok(());
+        }
+        let driver = Some(format!("{kept} page-locked bytes wait to be given back, at most {MOST} may"));
+        Err(Error::OutOfMemory(Box::new(OutOfMemory { driver, ..OutOfMemory::default() })))
+    }
+}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        // What is kept has the device, so there is nothing.
+        self.shared.state().is_over = true;
+        self.shared.handed.notify_one();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bytes_of(&self, memory: &Memory) -> &AtomicU64 {
+        if matches!(memory, Memory::Host(_)) { &self.host_bytes } else { &self.device_bytes }
+    }
+
+    /// What the thread does.
+    fn attend(&self) {
+        while let Some(kept) = self.next() {
+            let Some(_inside) = Inside::try_new() else {
+                // The process exits, and what it has is given back with it.
+                mem::forget(kept);
+                self.state().is_over = true;
+                self.given.notify_all();
+                return;
+            };
+            for Kept { device, memory, size } in kept {
+                let bytes = self.bytes_of(&memory);
+                device.free(memory);
+                // Before anybody who waits for that goes on: the device may end with it.
+                drop(device);
+                bytes.fetch_sub(size, Ordering::Relaxed);
+                let mut state = self.state();
+                state.count -= 1;
+                state.given += 1;
+                drop(state);
+                self.given.notify_all();
+            }
+        }
+    }
+
+    /// Waits for what can be given back; `None` at the end.
+    fn next(&self) -> Option<Vec<Kept>> {
+        let mut state = self.state();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            if self.is_due(&state) {
+                return Some(mem::take(&mut state.kept));
+            }
+            state = match state.kept.is_empty() {
+                true => self.handed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                // Nobody says when work is finished.
+                false => self.handed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+    }
+
+    fn is_due(&self, state: &State) -> bool {
+        let Some(Kept { device, .. }) = state.kept.first() else { return false };
+        let (bytes, things) = MUCH;
+        let is_much = self.host_bytes.load(Ordering::Relaxed) > bytes || state.kept.len() > things;
+        let is_idle = device.unfinished.load(Ordering::Acquire) == 0 || device.loss.check().is_err();
+        device.may_wait() && (is_idle || is_much || state.waiting > 0)
     }
 }
 
 impl Device {
-    /// Gives memory of `size` bytes back: now, or when the device is idle.
+    /// Hands over what nobody uses any more, `size` bytes of memory or none that count.
     pub(crate) fn retire(&self, memory: Memory, size: u64) {
-        let mut state = self.retired.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(memory, Memory::Host(_)) {
-            self.retired.bytes.fetch_add(size, Ordering::Relaxed);
-        }
-        state.memory.push((memory, size));
-        let is_kept = state.is_driven && self.unfinished.load(Ordering::Acquire) > 0;
+        // Whoever retires something of the device has it.
+        let Some(device) = self.this.upgrade() else { return };
+        let shared = &self.retired.shared;
+        shared.bytes_of(&memory).fetch_add(size, Ordering::Relaxed);
+        let mut state = shared.state();
+        state.count += 1;
+        state.kept.push(Kept { device, memory, size });
         drop(state);
-        if !is_kept {
-            self.free_retired();
-        }
+        shared.handed.notify_one();
     }
 
-    /// Somebody drives the device, or does so no more.
-    pub(crate) fn set_driven(&self, is_driven: bool) {
-        self.retired.state.lock().unwrap_or_else(PoisonError::into_inner).is_driven = is_driven;
+    /// Has what is kept given back, though work may be under way, and waits for that, at most [`PATIENCE`]. Whether anything was given back.
+    /// Who waits for an event of somebody else is not waited for.
+    pub(crate) fn reclaim(&self) -> bool {
+        if !self.may_wait() {
+            return false;
+        }
+        let shared = &self.retired.shared;
+        let mut state = shared.state();
+        let before = state.given;
+        state.waiting += 1;
+        shared.handed.notify_one();
+        let goes_on = |state: &mut State| state.count > 0 && !state.is_over;
+        state = shared.given.wait_timeout_while(state, PATIENCE, goes_on).unwrap_or_else(PoisonError::into_inner).0;
+        state.waiting -= 1;
+        state.given != before
     }
 
-    /// Whether memory is kept.
-    pub(crate) fn has_retired(&self) -> bool {
-        !self.retired.state.lock().unwrap_or_else(PoisonError::into_inner).memory.is_empty()
-    }
-
-    /// Gives back what is kept. Waits for what the device does.
-    pub(crate) fn free_retired(&self) {
-        let memory = self.retired.take();
-        if memory.is_empty() {
-            return;
-        }
-        let _inside = Inside::new();
-        // Without a context nothing is left of its memory either.
-        let Ok(_current) = self.enter() else { return };
-        for (memory, _) in memory {
-            self.free(memory);
-        }
+    /// Does what takes memory of `size` bytes. Where that has run short, it is done again when what is kept was given back.
+    ///
+    /// # Errors
+    /// What it answers; [`Error::OutOfMemory`] with the size.
+    pub(crate) fn with_memory<T>(&self, size: u64, mut take: impl FnMut() -> Result<T>) -> Result<T> {
+        let taken = match take() {
+            Err(Error::OutOfMemory(_)) if self.reclaim() => take(),
+            taken => taken,
+        };
+        taken.map_err(|error| match error {
+            Error::OutOfMemory(short) => Error::OutOfMemory(Box::new(OutOfMemory { requested: size, ..*short })),
+            error => error,
+        })
     }
 
     fn free(&self, memory: Memory) {
+        // Without a context nothing is left of its memory either.
+        let Ok(_current) = self.enter() else { return };
         let functions = self.functions();
         match memory {
             // SAFETY: nobody uses it any more, and the context is current. So for the others.
@@ -134,5 +286,14 @@ impl Device {
                 }
             }
         }
+    }
+}
+
+impl fmt::Debug for Retired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retired")
+            .field("device_bytes", &self.shared.device_bytes)
+            .field("host_bytes", &self.shared.host_bytes)
+            .finish_non_exhaustive()
     }
 }

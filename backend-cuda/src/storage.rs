@@ -10,7 +10,7 @@ use core::fmt;
 use core::ptr;
 use cudarc::driver::sys;
 use trunnion_backend_core::driver::DriverRefusal;
-use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::foreign::Foreign;
 
 /// Device memory at one address: of its own, or somebody else's.
@@ -100,7 +100,7 @@ impl fmt::Debug for CudaPage {
     }
 }
 
-/// Memory of `size` bytes. Where memory has run short, what is kept for later is given back, and it is tried again.
+/// Memory of `size` bytes. Where it has run short, it is asked for again when what is kept was given back.
 fn make(device: &Arc<Device>, size: u64) -> Result<(sys::CUdeviceptr, Memory), DriverRefusal> {
     let length = usize::try_from(size.max(1)).map_err(|_| DriverRefusal {
         message: format!("{size} bytes are more than this process can address"),
@@ -113,14 +113,7 @@ fn make(device: &Arc<Device>, size: u64) -> Result<(sys::CUdeviceptr, Memory), D
             _ => allocate(device, length),
         }
     };
-    let made = match once() {
-        Err(Error::OutOfMemory(_)) if device.has_retired() && device.may_wait() => {
-            device.free_retired();
-            once()
-        }
-        made => made,
-    };
-    let (address, memory) = made.map_err(|error| refused(size, &error))?;
+    let (address, memory) = device.with_memory(size, once).map_err(|error| refused(size, &error))?;
     if !address.is_multiple_of(PAGE_ALIGNMENT) {
         device.retire(memory, size);
         let message = format!("{size} bytes: the driver gave {address:#x}, no multiple of {PAGE_ALIGNMENT}");

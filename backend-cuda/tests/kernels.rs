@@ -249,7 +249,7 @@ fn failures_of_each_call_that_loads_code_are_typed_and_pass() {
         rig.compile(kernel()).unwrap();
         // Whatever was loaded is given back, but for the calls that failed to.
         let (asked, failed) = (rig.device.calls("cuModuleLoadDataEx").unwrap(), codes.len() as u64);
-        assert_eq!(asked - failed, rig.device.calls("cuModuleUnload").unwrap());
+        rig::eventually("it is given back", || rig.device.calls("cuModuleUnload") == Ok(asked - failed));
     });
 }
 

@@ -1,113 +1,74 @@
-//! Staging blocks that go round: a batch takes space from them, and they come back when it is finished.
+//! Staging blocks by direction: where the bytes of a batch lie, by buffer and offset.
 //!
-//! A place in a batch's blocks is a [`Piece`]. Blocks are powers of two, so that one fits where another was; those that come back are
-//! kept up to [`KEPT`] bytes a direction.
+//! The blocks go round ([`shelf`]): a batch takes space from them, and they come back when it is finished.
 
 use crate::device::Device;
+use crate::failure::Refusal;
 use crate::staging::{Direction, StagingBlock};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use ash::vk;
-use core::mem;
+use trunnion_backend_core::shelf::{self, Block, Shelf};
 use trunnion_runtime_core::error::{Error, Result};
 
-/// The smallest block: room for the parameters and short writes of a batch.
-const SMALLEST: u64 = 64 << 10;
+pub(crate) use trunnion_backend_core::shelf::{LONGEST, Spot as Piece};
 
-/// The most bytes of one transfer in one block; longer ones take several.
-pub(crate) const LONGEST: u64 = 16 << 20;
-
-/// Bytes of blocks kept for the next batch, by direction.
+/// Bytes of blocks that are always kept, by direction.
 const KEPT: u64 = 64 << 20;
 
 /// The blocks that no batch uses.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     device: Arc<Device>,
-    uploads: Shelf,
-    downloads: Shelf,
+    uploads: Shelf<StagingBlock>,
+    downloads: Shelf<StagingBlock>,
 }
 
-#[derive(Debug, Default)]
-struct Shelf {
-    blocks: Vec<StagingBlock>,
-    bytes: u64,
-}
-
-/// The blocks of one batch in one direction. Space is taken from the last one.
+/// The blocks of one batch in one direction.
 #[derive(Debug)]
 pub(crate) struct Arena {
     direction: Direction,
-    blocks: Vec<StagingBlock>,
-    /// Bytes taken of the last block.
-    used: u64,
+    inside: shelf::Arena<StagingBlock>,
 }
 
-/// A place in the blocks of an arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    block: usize,
-    /// Where it begins in its block's buffer.
-    pub(crate) offset: u64,
-}
-
-impl Piece {
-    /// The place so many bytes further on.
-    pub(crate) fn after(self, bytes: u64) -> Self {
-        Self { offset: self.offset + bytes, ..self }
+impl Block for StagingBlock {
+    fn size(&self) -> u64 {
+        self.size()
     }
 }
 
 impl Blocks {
     pub(crate) fn new(device: &Arc<Device>) -> Self {
-        Self { device: device.clone(), uploads: Shelf::default(), downloads: Shelf::default() }
+        Self { device: device.clone(), uploads: Shelf::new(KEPT), downloads: Shelf::new(KEPT) }
     }
 
-    fn shelf(&mut self, direction: Direction) -> &mut Shelf {
+    /// The device, the blocks of a direction, and those of the other.
+    fn split(&mut self, direction: Direction) -> (&Arc<Device>, [&mut Shelf<StagingBlock>; 2]) {
+        let Self { device, uploads, downloads } = self;
         match direction {
-            Direction::Upload => &mut self.uploads,
-            Direction::Download => &mut self.downloads,
+            Direction::Upload => (device, [uploads, downloads]),
+            Direction::Download => (device, [downloads, uploads]),
         }
     }
 
-    fn take(&mut self, size: u64, direction: Direction) -> Result<StagingBlock> {
-        let size = size.max(SMALLEST).next_power_of_two();
-        let shelf = self.shelf(direction);
-        if let Some(i) = shelf.blocks.iter().rposition(|block| block.size() == size) {
-            shelf.bytes -= size;
-            return Ok(shelf.blocks.swap_remove(i));
-        }
-        let made = match StagingBlock::allocate(&self.device, size, direction) {
-            Err(refused) if refused.is_out_of_memory() && self.let_go() => {
-                StagingBlock::allocate(&self.device, size, direction)
-            }
-            made => made,
-        };
-        made.map_err(|refused| refused.into_error(size))
+    /// Whether there is more than is always kept.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.uploads.has_surplus() || self.downloads.has_surplus()
     }
 
-    /// Frees every block that no batch uses. Whether there were any.
-    fn let_go(&mut self) -> bool {
-        let shelves = [mem::take(&mut self.uploads), mem::take(&mut self.downloads)];
-        shelves.iter().any(|shelf| !shelf.blocks.is_empty())
-    }
-
-    fn give(&mut self, block: StagingBlock, direction: Direction) {
-        let shelf = self.shelf(direction);
-        if shelf.bytes + block.size() <= KEPT {
-            shelf.bytes += block.size();
-            shelf.blocks.push(block);
-        }
+    /// Lets go of what was not used lately. The device is idle.
+    pub(crate) fn trim(&mut self) {
+        self.uploads.trim();
+        self.downloads.trim();
     }
 }
 
 impl Arena {
     pub(crate) fn new(direction: Direction) -> Self {
-        Self { direction, blocks: Vec::new(), used: 0 }
+        Self { direction, inside: shelf::Arena::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.inside.is_empty()
     }
 
     /// Takes `size` bytes, at most [`LONGEST`], which begin at a multiple of `alignment`, a power of two.
@@ -115,30 +76,34 @@ impl Arena {
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::Driver`] when there is no block.
     pub(crate) fn take(&mut self, blocks: &mut Blocks, size: u64, alignment: u64) -> Result<Piece> {
-        if let Some(last) = self.blocks.last() {
-            let offset = self.used.next_multiple_of(alignment.max(1));
-            if offset + size <= last.size() {
-                self.used = offset + size;
-                return Ok(Piece { block: self.blocks.len() - 1, offset });
+        let direction = self.direction;
+        let (device, [shelf, other]) = blocks.split(direction);
+        let mut make = |size| {
+            let refused = |refused: Refusal| refused.into_error(size);
+            StagingBlock::allocate(device, size, direction).map_err(refused)
+        };
+        let taken = match self.inside.take(shelf, size, alignment, &mut make) {
+            Err(error) if error.is_out_of_memory() && other.clear() => {
+                self.inside.take(shelf, size, alignment, &mut make)
             }
-        }
-        self.blocks.push(blocks.take(size, self.direction)?);
-        self.used = size;
-        Ok(Piece { block: self.blocks.len() - 1, offset: 0 })
+            taken => taken,
+        };
+        taken.map(|(_, piece)| piece)
     }
 
     /// The block of a piece, which was taken from this arena.
     fn block(&self, piece: Piece) -> Result<&StagingBlock> {
-        self.blocks.get(piece.block).ok_or_else(|| Error::OutOfRange {
+        let number = piece.block as u64;
+        self.inside.block(piece).ok_or_else(|| Error::OutOfRange {
             what: "blocks of a batch".into(),
-            range: piece.block as u64..piece.block as u64 + 1,
-            size: self.blocks.len() as u64,
+            range: number..number + 1,
+            size: self.inside.len() as u64,
         })
     }
 
     /// The buffer a piece lies in.
     pub(crate) fn buffer(&self, piece: Piece) -> vk::Buffer {
-        self.blocks.get(piece.block).map_or(vk::Buffer::null(), StagingBlock::buffer)
+        self.inside.block(piece).map_or(vk::Buffer::null(), StagingBlock::buffer)
     }
 
     /// Copies into a piece.
@@ -167,7 +132,7 @@ impl Arena {
 
     /// Gives all blocks back. The device uses none of them any more.
     pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
-        self.used = 0;
-        self.blocks.drain(..).for_each(|block| blocks.give(block, self.direction));
+        let (_, [shelf, _]) = blocks.split(self.direction);
+        self.inside.clear(shelf);
     }
 }

@@ -363,6 +363,9 @@ impl VulkanStream {
                 self.free(batch.command);
             }
         }
+        if supplies.blocks.has_surplus() && self.queue.is_idle() {
+            supplies.blocks.trim();
+        }
         Ok(self.reported)
     }
 

@@ -71,6 +71,15 @@ pub fn claim() -> Device {
     double().claim_device().unwrap()
 }
 
+/// What other threads do comes about in time.
+pub fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
 /// Nothing is left of what was done on a device, and nothing wrong was done. What ends on a thread of its own may take a moment.
 pub fn assert_clean(device: &Device) {
     let begun = Instant::now();

@@ -109,3 +109,20 @@ fn an_idle_device_asks_the_driver_nothing() {
         assert!(quiet, "{:?}", bench.shim.all_calls());
     });
 }
+
+#[test]
+fn long_transfers_that_were_made_before_allocate_nothing() {
+    // In one direction more than is always kept.
+    const SIZE: u64 = 80 << 20;
+    each(Plan::new, &VulkanOptions::default().staging(true), |bench| {
+        let buffer = bench.client.zeros(SIZE).unwrap();
+        let allocations = || bench.shim.calls("vkAllocateMemory");
+        let made = [(); 4].map(|()| {
+            let before = allocations();
+            assert_eq!(bench.client.read_one(&buffer).unwrap().len() as u64, SIZE);
+            bench.settle();
+            allocations() - before
+        });
+        assert_eq!(made[1..], [0; 3], "{made:?}");
+    });
+}

@@ -75,6 +75,12 @@ fn attribute(out: Host, attribute: u32, address: u64, answers: impl FnOnce(u32, 
     Ok(())
 }
 
+/// Where the addresses of an allocation begin, and how many they are; those reserved together, where memory is mapped to them.
+fn range(region: &Region) -> (u64, u64) {
+    let reserved = driver().space.reservation(region.base).filter(|_| region.kind == Kind::Mapped);
+    reserved.unwrap_or((region.base, region.size))
+}
+
 enum Answer {
     Word(u32),
     Long(u64),
@@ -93,8 +99,8 @@ fn answers(attribute: u32, region: &Region, address: u64) -> Option<Answer> {
         7 => Answer::Long(region.base),
         8 => Answer::Flag(is_managed),
         9 => Answer::Word(region.backing.device),
-        11 => Answer::Long(region.base),
-        12 => Answer::Long(region.size),
+        11 => Answer::Long(range(region).0),
+        12 => Answer::Long(range(region).1),
         13 => Answer::Flag(true),
         _ => return None,
     })
@@ -145,7 +151,9 @@ exports! {
 
     fn cuMemGetAddressRange_v2(base: Out<u64>, size: Out<usize>, address: u64) {
         contexts::current()?;
-        let region = driver().space.containing(address).ok_or(Code::NOT_FOUND)?;
+        // Of memory that is mapped it is one piece. Of the host's the manual says nothing, so nobody should ask.
+        let region = driver().space.containing(address).filter(|region| !matches!(region.kind, Kind::Host { .. }));
+        let region = region.ok_or(Code::NOT_FOUND)?;
         base.set_if_wanted(region.base);
         size.set_if_wanted(region.size as usize);
         Ok(())

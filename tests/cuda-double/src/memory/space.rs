@@ -79,8 +79,14 @@ impl AddressSpace {
 
     /// Whether reserved addresses cover a range.
     pub(crate) fn is_reserved(&self, base: u64, size: u64) -> bool {
+        self.reservation(base).is_some_and(|(start, length)| base + size <= start + length)
+    }
+
+    /// Where the addresses begin that were reserved together with one, and how many they are.
+    pub(crate) fn reservation(&self, address: u64) -> Option<(u64, u64)> {
         let reserved = read(&self.reserved);
-        reserved.range(..=base).next_back().is_some_and(|(start, length)| base + size <= start + length)
+        let (start, length) = reserved.range(..=address).next_back()?;
+        (address < start + length).then_some((*start, *length))
     }
 
     /// A region in use that shares addresses with a range.

@@ -117,6 +117,17 @@ fn memory_and_addresses_come_apart() {
         gpu.noticed(ReportKind::Fault, &["was given no access"]);
         gpu.device.reset().unwrap();
         assert_eq!(raw(sys::cuMemSetAccess(base, 2 * granularity, &raw const grant, 1)), 0);
+        // One range, of two pieces.
+        let (start, size) = (
+            sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+            sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        );
+        let (mut piece, mut range, mut bytes) = (0, 0u64, 0usize);
+        assert_eq!(raw(sys::cuPointerGetAttribute((&raw mut range).cast(), start, border + 32)), 0);
+        assert_eq!(raw(sys::cuPointerGetAttribute((&raw mut bytes).cast(), size, border + 32)), 0);
+        assert_eq!((range, bytes), (base, 3 * granularity));
+        assert_eq!(raw(sys::cuMemGetAddressRange_v2(&raw mut piece, &raw mut bytes, border + 32)), 0);
+        assert_eq!((piece, bytes), (base + granularity as u64, granularity));
         // Side by side, they are as one.
         assert_eq!(raw(sys::cuMemsetD8Async(border, 3, 64, gpu.stream.cu_stream())), 0);
         assert_eq!(raw(sys::cuMemcpyDtoHAsync_v2(seen.as_mut_ptr().cast(), border, 64, gpu.stream.cu_stream())), 0);
