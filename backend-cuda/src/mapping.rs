@@ -10,7 +10,7 @@ use crate::retired::Memory;
 use alloc::vec::Vec;
 use core::ptr;
 use cudarc::driver::sys;
-use trunnion_runtime_core::error::Result;
+use trunnion_runtime_core::error::{Error, Result};
 
 /// Reserved addresses with the memory that is mapped to them.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ impl Mapping {
     /// Makes memory and maps it behind what there is: `size` bytes, a multiple of the device's granularity.
     ///
     /// # Errors
-    /// What the driver answers; what was mapped before is of use as it was. Memory to which the driver gives no access stays until the
-    /// end: taking it away again might wait for what the device does.
+    /// [`Error::OutOfRange`] where the addresses end; what the driver answers. What was mapped before is of use as it was. Memory to which
+    /// the driver gives no access stays until the end: taking it away again might wait for what the device does.
     pub(crate) fn extend(&mut self, device: &Device, size: usize) -> Result<()> {
         let functions = device.functions();
         let held = self.held();
@@ -68,8 +68,10 @@ impl Mapping {
         else {
             return Err(device.failed("cuMemMap", status::NOT_SUPPORTED));
         };
-        if self.is_at_its_end || held.checked_add(size).is_none_or(|end| end > self.reserved) {
-            return Err(device.failed("cuMemMap", status::INVALID_VALUE));
+        let (end, limit) = (held.saturating_add(size), if self.is_at_its_end { held } else { self.reserved });
+        if end > limit {
+            let (range, size) = (held as u64..end as u64, limit as u64);
+            return Err(Error::OutOfRange { what: "memory mapped behind a page".into(), range, size });
         }
         let address = self.address + held as u64;
         let (location, properties, mut memory) = (device.location(), device.properties_of_memory(), 0);

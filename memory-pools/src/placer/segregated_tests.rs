@@ -233,7 +233,7 @@ fn what_came_last_in_its_span_has_its_turn_by_its_place_once_something_comes_aft
         let spans = [placer.add_span(1, 100), placer.add_span(2, 150)];
         let blocks = [50, 50, 50, 50, 50].map(|size| placer.allocate(size).unwrap());
         let nodes = |tag: u32| blocks.iter().filter(move |block| block.span == tag).map(|block| block.key.index);
-        let (last, middle) = (nodes(1).last().unwrap(), nodes(2).nth(1).unwrap());
+        let (last, middle) = (nodes(1).next_back().unwrap(), nodes(2).nth(1).unwrap());
         // The one that is last in its span comes last, though it lies lower.
         placer.put(last, lane);
         placer.put(middle, lane);
