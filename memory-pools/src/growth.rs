@@ -10,6 +10,10 @@ use alloc::vec::Vec;
 use trunnion_runtime_core::error::Rung;
 use trunnion_runtime_core::timeline::Timeline;
 
+/// A request that lacks more than so many times what the pool takes ahead of need has a page of its own. That goes back when it is free,
+/// where a page that had grown for it would stay for whatever small block lies in it.
+const AHEAD: u64 = 4;
+
 /// The page of a pool that grows, and up to how many bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growing {
@@ -63,8 +67,14 @@ impl<S: Storage> MemoryPools<S> {
         let room = of.room_at_end(page, request.stream, timeline)? << self.alignment_log2;
         let missing = of.taken(padded, storage).checked_sub(room)?.max(1);
         let least = missing.checked_next_multiple_of(step)?;
-        let preferred = of.next_page(missing, self.config.share(storage.max_page()));
-        (least <= most).then_some(Growth { page, least, preferred, most })
+        let share = self.config.share(storage.max_page());
+        let (preferred, ahead) = (of.next_page(missing, share), of.next_page(0, share));
+        (least <= most && missing <= ahead.saturating_mul(AHEAD).max(step)).then_some(Growth {
+            page,
+            least,
+            preferred,
+            most,
+        })
     }
 
     /// A place behind what the pool's page had, which grows for it within the budget.

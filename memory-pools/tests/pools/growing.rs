@@ -67,6 +67,17 @@ fn a_page_grows_as_the_pool_would_and_no_further_than_a_page_may() {
 }
 
 #[test]
+fn what_lacks_much_more_than_the_pool_takes_ahead_has_a_page_of_its_own_that_goes_back() {
+    let mut rig = rig();
+    rig.reserve(1000, stream(1));
+    let large: Vec<_> = (0..4).map(|_| rig.reserve(8 * MIB, stream(1))).collect();
+    assert_eq!((rig.storage.pages(), rig.storage.bytes), (3, 33 * MIB), "which grows for more like it");
+    large.into_iter().for_each(|memory| rig.free(memory, &[]));
+    rig.cleanup();
+    assert_eq!((rig.storage.pages(), rig.storage.bytes), (1, MIB), "the small one keeps a small page");
+}
+
+#[test]
 fn pages_of_one_size_and_pages_as_large_as_a_buffer_stay_as_they_are() {
     for layout in [pages(4 * MIB, 4 * MIB), PoolLayout::exclusive(), PoolLayout::fixed(2 * MIB).unwrap()] {
         let mut rig = growing(layout, 256 * KIB);
