@@ -7,7 +7,7 @@ mod mock;
 use mock::{Fate, Rig, driver, first, io, rig_over};
 use trunnion_backend_core::{DriverServer, Dry, ServerSettings};
 use trunnion_runtime_core::allocation::AllocationMode;
-use trunnion_runtime_core::error::{Error, OutOfMemory};
+use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::handle::Handles;
 use trunnion_runtime_core::id::{ServiceId, StreamId};
 use trunnion_runtime_core::pool_layout::{PageSizes, Placement, PoolDescription, PoolLayout};
@@ -60,7 +60,7 @@ fn a_buffer_lies_across_the_end_that_a_page_had_while_work_on_it_is_under_way() 
 
 #[test]
 fn a_page_that_does_not_grow_is_followed_by_another() {
-    let short = Error::OutOfMemory(Box::new(OutOfMemory::default()));
+    let short = Error::OutOfMemory(Box::default());
     let lasting = Error::Driver { call: "grow".into(), code: 1, message: "no".into() };
     for error in [short, lasting] {
         let mut rig = rig();
