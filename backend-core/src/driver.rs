@@ -69,6 +69,35 @@ pub unsafe trait Driver: Send + Sized + 'static {
     /// [`DriverRefusal`]; `out_of_memory` says whether giving something back would help.
     fn allocate(&mut self, size: u64) -> Result<Self::Page, DriverRefusal>;
 
+    /// In what steps pages grow where they are, in bytes: a multiple of [`page_alignment`](Self::page_alignment). `None`, which is the
+    /// default, where a page stays as it is. It stays the same.
+    fn growth_step(&self) -> Option<u64> {
+        None
+    }
+
+    /// Allocates a page of `size` bytes that is to [`grow`](Self::grow) up to `reach` bytes, both multiples of
+    /// [`growth_step`](Self::growth_step). A page that stays as it is will do too, which is the default.
+    ///
+    /// Equivalent to: `cuMemAddressReserve` of more than is mapped.
+    ///
+    /// # Errors
+    /// As for [`allocate`](Self::allocate).
+    fn allocate_growing(&mut self, size: u64, _reach: u64) -> Result<Self::Page, DriverRefusal> {
+        self.allocate(size)
+    }
+
+    /// Makes a page `size` bytes long, a multiple of [`growth_step`](Self::growth_step) that is above the size it has. The page keeps its
+    /// address and what is in it; operations on it may be encoded or under way.
+    ///
+    /// Equivalent to: `cuMemMap` into a reserved range; nothing in Vulkan, where a buffer that is not sparse is bound once; nothing in wgpu.
+    ///
+    /// # Errors
+    /// [`DriverRefusal`]: the page is as it was. Where that does not say `out_of_memory` it grows no more. The default refuses.
+    fn grow(&mut self, _page: &mut Self::Page, size: u64) -> Result<(), DriverRefusal> {
+        let message = alloc::format!("a page of {size} bytes: pages of this driver stay as they are");
+        Err(DriverRefusal { message, out_of_memory: false })
+    }
+
     /// Gives a page back. Nothing uses it any more.
     fn release(&mut self, page: Self::Page);
 

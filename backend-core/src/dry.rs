@@ -114,6 +114,15 @@ unsafe impl<D: Driver> Driver for Dry<D> {
         Ok(DryPage(size))
     }
 
+    fn growth_step(&self) -> Option<u64> {
+        self.inside.growth_step()
+    }
+
+    fn grow(&mut self, page: &mut DryPage, size: u64) -> Result<(), DriverRefusal> {
+        page.0 = size;
+        Ok(())
+    }
+
     fn release(&mut self, _: DryPage) {}
 
     fn page_alignment(&self) -> u64 {

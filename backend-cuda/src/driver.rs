@@ -34,7 +34,7 @@ use trunnion_backend_core::rows::check_length;
 use trunnion_backend_core::together;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
-use trunnion_runtime_core::error::Result;
+use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
 use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::kernel::{KernelHandle, KernelReader};
@@ -108,6 +108,12 @@ impl CudaDriver {
         })
     }
 
+    /// A lost device gives no memory.
+    fn check_present(&self) -> Result<(), DriverRefusal> {
+        let lost = |lost: Error| DriverRefusal { message: lost.to_string(), out_of_memory: false };
+        self.device.loss.check().map_err(lost)
+    }
+
     fn lanes(&self) -> impl Iterator<Item = Arc<Lane>> + '_ {
         self.lanes.iter().filter_map(Weak::upgrade)
     }
@@ -133,10 +139,22 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn allocate(&mut self, size: u64) -> Result<CudaPage, DriverRefusal> {
-        if let Err(lost) = self.device.loss.check() {
-            return Err(DriverRefusal { message: lost.to_string(), out_of_memory: false });
-        }
-        CudaPage::allocate(&self.device, size)
+        self.check_present()?;
+        CudaPage::allocate(&self.device, size, size)
+    }
+
+    fn growth_step(&self) -> Option<u64> {
+        self.device.granularity
+    }
+
+    fn allocate_growing(&mut self, size: u64, reach: u64) -> Result<CudaPage, DriverRefusal> {
+        self.check_present()?;
+        CudaPage::allocate(&self.device, size, reach)
+    }
+
+    fn grow(&mut self, page: &mut CudaPage, size: u64) -> Result<(), DriverRefusal> {
+        self.check_present()?;
+        page.grow(size)
     }
 
     fn release(&mut self, page: CudaPage) {

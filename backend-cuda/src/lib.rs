@@ -22,6 +22,7 @@ mod kernel;
 mod lane;
 mod launch;
 mod library;
+mod mapping;
 mod module;
 mod nvrtc;
 mod operation;

@@ -9,7 +9,7 @@
 //! memory of the host by [`MOST`].
 
 use crate::device::Device;
-use crate::failure::status;
+use crate::mapping::{self, Mapping};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -42,13 +42,10 @@ const MUCH: (u64, usize) = (64 << 20, 256);
 pub(crate) enum Memory {
     /// Of a device, from `cuMemAlloc`.
     Allocated(sys::CUdeviceptr),
-    /// Of a device, mapped: where, how much, and the memory itself. What has not come about is `None`.
-    Mapped {
-        address: sys::CUdeviceptr,
-        size: usize,
-        memory: Option<sys::CUmemGenericAllocationHandle>,
-        is_mapped: bool,
-    },
+    /// Of a device, mapped to addresses that were reserved.
+    Mapped(Mapping),
+    /// Of a device, mapped nowhere.
+    Made(sys::CUmemGenericAllocationHandle),
     /// Of the host, from `cuMemHostAlloc`.
     Host(NonNull<u8>),
     /// What code takes, which is in no sum.
@@ -266,25 +263,8 @@ impl Device {
                 // SAFETY: as above.
                 self.note("cuModuleUnload", unsafe { (functions.cuModuleUnload)(module) });
             }
-            Memory::Mapped { address, size, memory, is_mapped } => {
-                if let (Some(unmap), true) = (functions.cuMemUnmap, is_mapped) {
-                    // SAFETY: as above.
-                    let code = unsafe { unmap(address, size) };
-                    self.note("cuMemUnmap", code);
-                    if code != status::SUCCESS {
-                        // It is still mapped there.
-                        return;
-                    }
-                }
-                if let (Some(release), Some(memory)) = (functions.cuMemRelease, memory) {
-                    // SAFETY: as above.
-                    self.note("cuMemRelease", unsafe { release(memory) });
-                }
-                if let Some(give_back) = functions.cuMemAddressFree {
-                    // SAFETY: as above.
-                    self.note("cuMemAddressFree", unsafe { give_back(address, size) });
-                }
-            }
+            Memory::Mapped(mapping) => mapping.give_back(self),
+            Memory::Made(memory) => mapping::release(self, memory),
         }
     }
 }

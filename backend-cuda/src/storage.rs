@@ -2,13 +2,14 @@
 
 use crate::device::Device;
 use crate::failure::refused;
+use crate::mapping::Mapping;
 use crate::properties::PAGE_ALIGNMENT;
 use crate::retired::Memory;
 use alloc::format;
 use alloc::sync::Arc;
 use core::fmt;
-use core::ptr;
 use cudarc::driver::sys;
+use std::sync::{Mutex, PoisonError};
 use trunnion_backend_core::driver::DriverRefusal;
 use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::foreign::Foreign;
@@ -17,9 +18,8 @@ use trunnion_runtime_core::foreign::Foreign;
 pub(crate) struct Block {
     device: Arc<Device>,
     address: sys::CUdeviceptr,
-    size: u64,
-    /// What is given back at the end; `None` for memory of somebody else.
-    memory: Option<(Memory, u64)>,
+    /// What is given back at the end, and its bytes; `None` for memory of somebody else.
+    memory: Mutex<Option<(Memory, u64)>>,
     /// Kept as long as it is used.
     _foreign: Option<Foreign>,
 }
@@ -31,7 +31,7 @@ unsafe impl Sync for Block {}
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Some((memory, size)) = self.memory.take() {
+        if let Some((memory, size)) = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             self.device.retire(memory, size);
         }
     }
@@ -40,21 +40,24 @@ impl Drop for Block {
 /// A piece of device memory. Equivalent to: a `CUdeviceptr` with the size of its allocation.
 pub struct CudaPage {
     block: Arc<Block>,
+    size: u64,
     /// What is counted of the device's memory.
     counted: u64,
 }
 
 impl CudaPage {
-    /// Allocates a page of `size` bytes. One of whole pages of the device is mapped where the device can.
+    /// Allocates a page of `size` bytes that is to grow up to `reach` bytes. One of whole pages of the device is mapped where the device
+    /// can; the others stay as they are.
     ///
     /// # Errors
     /// [`DriverRefusal`]; `out_of_memory` says whether giving something back would help.
-    pub(crate) fn allocate(device: &Arc<Device>, size: u64) -> Result<Self, DriverRefusal> {
+    pub(crate) fn allocate(device: &Arc<Device>, size: u64, reach: u64) -> Result<Self, DriverRefusal> {
         device.count_page(size)?;
-        match make(device, size) {
+        match make(device, size, reach.max(size)) {
             Ok((address, memory)) => {
-                let (device, memory) = (device.clone(), Some((memory, size)));
-                Ok(Self { block: Arc::new(Block { device, address, size, memory, _foreign: None }), counted: size })
+                let (device, memory) = (device.clone(), Mutex::new(Some((memory, size))));
+                let block = Arc::new(Block { device, address, memory, _foreign: None });
+                Ok(Self { block, size, counted: size })
             }
             Err(refusal) => {
                 device.uncount_page(size);
@@ -63,10 +66,39 @@ impl CudaPage {
         }
     }
 
+    /// Makes it `size` bytes long, more than it has: what is mapped behind it comes at the addresses that were reserved with it.
+    ///
+    /// # Errors
+    /// [`DriverRefusal`]: it is as it was.
+    pub(crate) fn grow(&mut self, size: u64) -> Result<(), DriverRefusal> {
+        let device = &self.block.device;
+        let more = size.saturating_sub(self.size);
+        let wanted = length(more)?;
+        let mut memory = self.block.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((Memory::Mapped(mapping), held)) = memory.as_mut() else {
+            let message = format!("{size} bytes for a page of {}, which is not mapped and stays as it is", self.size);
+            return Err(DriverRefusal { message, out_of_memory: false });
+        };
+        device.count_page(more)?;
+        let grown = device.with_memory(more, || {
+            let _current = device.enter()?;
+            mapping.extend(device, wanted)
+        });
+        let grew_by = mapping.held() as u64 - *held;
+        *held += grew_by;
+        self.counted += grew_by;
+        // What is held though it is of no use is counted all the same.
+        device.uncount_page(more - grew_by);
+        grown.map_err(|error| refused(more, &error))?;
+        self.size = size;
+        Ok(())
+    }
+
     /// A page over memory of somebody else, which counts for nothing.
     pub(crate) fn lent(device: &Arc<Device>, address: sys::CUdeviceptr, size: u64, foreign: &Foreign) -> Self {
-        let block = Block { device: device.clone(), address, size, memory: None, _foreign: Some(foreign.clone()) };
-        Self { block: Arc::new(block), counted: 0 }
+        let (device, memory) = (device.clone(), Mutex::new(None));
+        let block = Block { device, address, memory, _foreign: Some(foreign.clone()) };
+        Self { block: Arc::new(block), size, counted: 0 }
     }
 
     /// The address of its first byte.
@@ -76,7 +108,7 @@ impl CudaPage {
 
     /// Bytes in it.
     pub fn size(&self) -> u64 {
-        self.block.size
+        self.size
     }
 
     /// The memory behind it.
@@ -100,16 +132,22 @@ impl fmt::Debug for CudaPage {
     }
 }
 
-/// Memory of `size` bytes. Where it has run short, it is asked for again when what is kept was given back.
-fn make(device: &Arc<Device>, size: u64) -> Result<(sys::CUdeviceptr, Memory), DriverRefusal> {
-    let length = usize::try_from(size.max(1)).map_err(|_| DriverRefusal {
+/// Bytes as the driver counts them, at least one.
+fn length(size: u64) -> Result<usize, DriverRefusal> {
+    usize::try_from(size.max(1)).map_err(|_| DriverRefusal {
         message: format!("{size} bytes are more than this process can address"),
         out_of_memory: false,
-    })?;
+    })
+}
+
+/// Memory of `size` bytes, with room for `reach` where it is mapped. Where it has run short, it is asked for again when what is kept was
+/// given back.
+fn make(device: &Arc<Device>, size: u64, reach: u64) -> Result<(sys::CUdeviceptr, Memory), DriverRefusal> {
+    let (length, reach) = (length(size)?, length(reach)?);
     let once = || {
         let _current = device.enter()?;
         match device.granularity {
-            Some(granularity) if size > 0 && size.is_multiple_of(granularity) => map(device, length),
+            Some(granularity) if size > 0 && size.is_multiple_of(granularity) => map(device, length, reach),
             _ => allocate(device, length),
         }
     };
@@ -129,79 +167,21 @@ fn allocate(device: &Device, size: usize) -> Result<(sys::CUdeviceptr, Memory)> 
     Ok((address, Memory::Allocated(address)))
 }
 
-/// Makes memory of whole pages of the device, and gives it an address.
-fn map(device: &Device, size: usize) -> Result<(sys::CUdeviceptr, Memory)> {
-    let functions = device.functions();
-    let (Some(reserve), Some(create), Some(map), Some(allow)) =
-        (functions.cuMemAddressReserve, functions.cuMemCreate, functions.cuMemMap, functions.cuMemSetAccess)
-    else {
-        return allocate(device, size);
+/// Makes memory of whole pages of the device, and gives it an address with room for `reach` bytes. Where so many addresses are not to be had,
+/// it stays as it is.
+fn map(device: &Device, size: usize, reach: usize) -> Result<(sys::CUdeviceptr, Memory)> {
+    let mut mapping = match Mapping::reserve(device, reach) {
+        Err(error) if reach > size && !error.is_device_lost() => Mapping::reserve(device, size)?,
+        reserved => reserved?,
     };
-    let mut address = 0;
-    // SAFETY: the place is for an address, the size a multiple of the granularity, and the context current. So for the others.
-    device.check("cuMemAddressReserve", unsafe { reserve(&raw mut address, size, 0, 0, 0) })?;
-    let (mut made, mut is_mapped) = (None, false);
-    let steps = (|| {
-        let (location, mut handle) = (device.location(), 0);
-        let properties = device.properties_of_memory();
-        // SAFETY: as above; the properties are of this device.
-        device.check("cuMemCreate", unsafe { create(&raw mut handle, size, &raw const properties, 0) })?;
-        made = Some(handle);
-        // SAFETY: as above; the addresses were just reserved, and nothing is mapped there.
-        device.check("cuMemMap", unsafe { map(address, size, 0, handle, 0) })?;
-        is_mapped = true;
-        let access =
-            sys::CUmemAccessDesc { location, flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-        // SAFETY: as above; one description.
-        device.check("cuMemSetAccess", unsafe { allow(address, size, &raw const access, 1) })
-    })();
-    let memory = Memory::Mapped { address, size, memory: made, is_mapped };
-    match steps {
+    let extended = mapping.extend(device, size);
+    let (address, held) = (mapping.address(), mapping.held() as u64);
+    let memory = Memory::Mapped(mapping);
+    match extended {
         Ok(()) => Ok((address, memory)),
         Err(error) => {
-            device.retire(memory, 0);
+            device.retire(memory, held);
             Err(error)
-        }
-    }
-}
-
-impl Device {
-    /// What memory that is mapped is a multiple of, where the driver says so and has what it takes.
-    pub(crate) fn granularity_of_pages(&self) -> Option<u64> {
-        let functions = self.functions();
-        let has_all = functions.cuMemAddressReserve.is_some()
-            && functions.cuMemAddressFree.is_some()
-            && functions.cuMemCreate.is_some()
-            && functions.cuMemRelease.is_some()
-            && functions.cuMemMap.is_some()
-            && functions.cuMemUnmap.is_some()
-            && functions.cuMemSetAccess.is_some();
-        let ask = functions.cuMemGetAllocationGranularity.filter(|_| has_all)?;
-        let _current = self.enter().ok()?;
-        let (properties, mut bytes) = (self.properties_of_memory(), 0);
-        let least = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-        // SAFETY: the place is for a size, and the properties are of this device.
-        let code = unsafe { ask(&raw mut bytes, &raw const properties, least) };
-        self.check("cuMemGetAllocationGranularity", code).ok()?;
-        (bytes as u64).is_power_of_two().then_some(bytes as u64)
-    }
-
-    fn location(&self) -> sys::CUmemLocation {
-        sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.raw }
-    }
-
-    fn properties_of_memory(&self) -> sys::CUmemAllocationProp {
-        sys::CUmemAllocationProp {
-            type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
-            location: self.location(),
-            win32HandleMetaData: ptr::null_mut(),
-            allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
-                compressionType: 0,
-                gpuDirectRDMACapable: 0,
-                usage: 0,
-                reserved: [0; 4],
-            },
         }
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// An allocation was served; `grown` says whether a page was taken for it.
+    /// An allocation was served; `grown` says whether the driver was asked for it.
     #[inline]
     pub(crate) fn served(&mut self, size: u64, padded: u64, grown: bool) {
         self.held.add(size, padded);
@@ -70,6 +70,11 @@ impl Account {
     pub(crate) fn page_taken(&mut self, size: u64) {
         self.pages += 1;
         self.reserved += size;
+        self.peak_reserved = self.peak_reserved.max(self.reserved);
+    }
+
+    pub(crate) fn page_grown(&mut self, by: u64) {
+        self.reserved += by;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
     }
 

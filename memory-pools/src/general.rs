@@ -104,11 +104,7 @@ impl General {
         stream: StreamId,
         timeline: &(impl Timeline + ?Sized),
     ) -> Option<Vec<u32>> {
-        let may_have = |node: &u32| match self.placer.lane(*node) {
-            ANYONE => true,
-            lane if Some(lane) == own => true,
-            _ => self.placer.is_free(*node) && self.lanes.frontier(*node).is_free_for(stream, timeline),
-        };
+        let may_have = |node: &u32| Some(self.placer.lane(*node)) == own || self.may_have(*node, stream, timeline);
         let before = |node: u32| self.placer.before(node).filter(may_have);
         let waiting = self.lanes.active().iter().flat_map(|lane| self.lanes.blocks(*lane)).map(|(node, _)| node);
         waiting.filter(may_have).find_map(|node| {
@@ -132,6 +128,12 @@ impl General {
         })
     }
 
+    /// Whether a block is free, and `stream` comes after its last uses.
+    fn may_have(&self, node: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> bool {
+        self.placer.lane(node) == ANYONE
+            || (self.placer.is_free(node) && self.lanes.frontier(node).is_free_for(stream, timeline))
+    }
+
     #[inline]
     fn take(&mut self, node: u32, units: u32) -> Found {
         let lane = self.placer.lane(node);
@@ -149,6 +151,21 @@ impl General {
         self.spans.push(page, span);
         self.smallest = self.smallest.min(page_units);
         Some(self.take(block?.0, units))
+    }
+
+    /// The units at the end of a page that `stream` may have at once. Takes time with the number of blocks in the page.
+    pub(crate) fn room_at_end(&self, page: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> Option<u64> {
+        let last = self.placer.last(self.spans.of(page)?)?;
+        let blocks = core::iter::successors(Some(last), |node| self.placer.before(*node));
+        let room = blocks.take_while(|node| self.may_have(*node, stream, timeline));
+        Some(room.map(|node| u64::from(self.placer.size(node))).sum())
+    }
+
+    /// A page has become larger at its end.
+    pub(crate) fn extend(&mut self, page: u32, page_units: u32) {
+        if let Some(span) = self.spans.of(page) {
+            self.placer.grow_span(span, page_units);
+        }
     }
 
     /// Frees a block whose last uses are `frontier`.

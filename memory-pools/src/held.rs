@@ -27,6 +27,17 @@ impl<T> Held<T> {
         self.pages.get(position).map(|(_, known)| known)
     }
 
+    /// What the pool knows about a page.
+    pub(crate) fn of(&self, page: u32) -> Option<&T> {
+        self.at(self.position(page)?)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn of_mut(&mut self, page: u32) -> Option<&mut T> {
+        let position = self.position(page)?;
+        self.pages.get_mut(position).map(|(_, known)| known)
+    }
+
     /// Where a page is in the row.
     pub(crate) fn position(&self, page: u32) -> Option<usize> {
         self.positions.get(&page).map(|position| *position as usize)

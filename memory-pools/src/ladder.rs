@@ -1,6 +1,7 @@
-//! What is done before a request is refused: merge, grow within the budget, trim, say what to wait for.
+//! What is done before a request is refused: merge, take memory within the budget, trim, say what to wait for.
 
 use crate::general::latest;
+use crate::growth::Growing;
 use crate::layouts::Table;
 use crate::pools::{MemoryPools, Placed, Request};
 use crate::pressure::Pressure;
@@ -44,6 +45,9 @@ impl<S: Storage> MemoryPools<S> {
             // The driver is not asked for a slot that no page could hold.
             return self.climb(storage, request, Table::DEDICATED, padded, timeline);
         }
+        if let Some(placed) = self.grow_page(storage, pool, request, padded, &mut tried, timeline) {
+            return Ok(placed);
+        }
         let refusal = match self.take_page(storage, pool, taken, &mut tried, timeline) {
             Ok((page, size)) => {
                 let (size, units) = (self.to_units(size), self.to_units(taken));
@@ -60,6 +64,10 @@ impl<S: Storage> MemoryPools<S> {
         {
             return Err(Pressure::Refused(error.clone()));
         }
+        // What was returned meanwhile may be as much as is missing at the end of a page.
+        if let Some(placed) = self.grow_page(storage, pool, request, padded, &mut tried, timeline) {
+            return Ok(placed);
+        }
         // Nothing new is to be had: whatever pool has room may serve, one of an earlier layout or of another size too.
         for other in self.others(pool, request, padded) {
             if let Some(placed) = self.reuse_any(storage, other, request, padded, timeline) {
@@ -70,11 +78,12 @@ impl<S: Storage> MemoryPools<S> {
             // The pool rounds up to more than there is.
             return self.climb(storage, request, Table::DEDICATED, padded, timeline);
         }
-        self.wait_or_refuse(storage, request, pool, padded, refusal, tried)
+        let missing = self.growth_for(storage, pool, request, padded, timeline).map_or(taken, |growth| growth.least);
+        self.wait_or_refuse(storage, request, (pool, missing), padded, refusal, tried)
     }
 
     /// Memory of a pool that the request's stream may have at once, if there is any.
-    fn reuse_any(
+    pub(crate) fn reuse_any(
         &mut self,
         storage: &S,
         pool: u16,
@@ -125,27 +134,49 @@ impl<S: Storage> MemoryPools<S> {
         }
         let most = (self.most() - self.reserved).min(storage.max_page());
         let mut size = preferred.min(most - most % self.config.alignment).max(taken);
+        let growing = self.begin_growing(pool, size, share.min(storage.max_page())).filter(|(size, _)| *size <= most);
+        let reach = growing.map(|(rounded, reach)| {
+            size = rounded;
+            reach
+        });
         tried.push(Rung::Grow);
-        let page = match storage.allocate(size, self.table[pool].kind) {
+        tried.dedup();
+        let page = match self.ask(storage, pool, size, reach) {
             Ok(page) => page,
             Err(error) if !error.out_of_memory => return Err(Refusal::Driver(error)),
             Err(_) => {
                 tried.extend([Rung::Merge, Rung::Trim, Rung::Grow]);
                 self.table.pools.iter_mut().for_each(|pool| pool.merge_done(timeline));
                 self.trim(storage, u64::MAX, timeline);
-                self.smaller_page(storage, pool, &mut size, taken).map_err(Refusal::Driver)?
+                self.smaller_page(storage, pool, &mut size, taken, reach).map_err(Refusal::Driver)?
             }
         };
-        self.reserved += size;
-        self.peak_reserved = self.peak_reserved.max(self.reserved);
+        self.count(size);
         self.table[pool].account.page_taken(size);
-        Ok((self.pages.insert(page, size, pool), size))
+        let page = self.pages.insert(page, size, pool);
+        if let Some(reach) = reach {
+            self.table[pool].growing = Some(Growing { page, reach });
+        }
+        Ok((page, size))
+    }
+
+    /// Counts bytes that were taken from the driver.
+    pub(crate) fn count(&mut self, bytes: u64) {
+        self.reserved += bytes;
+        self.peak_reserved = self.peak_reserved.max(self.reserved);
     }
 
     /// Asks the driver for less and less, so that what it has left is not cut into the smallest pages that do.
-    fn smaller_page(&self, storage: &mut S, pool: u16, size: &mut u64, least: u64) -> Result<S::Page, StorageError> {
+    fn smaller_page(
+        &self,
+        storage: &mut S,
+        pool: u16,
+        size: &mut u64,
+        least: u64,
+        reach: Option<u64>,
+    ) -> Result<S::Page, StorageError> {
         loop {
-            let error = match storage.allocate(*size, self.table[pool].kind) {
+            let error = match self.ask(storage, pool, *size, reach) {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
@@ -158,7 +189,7 @@ impl<S: Storage> MemoryPools<S> {
     }
 
     /// The most bytes there may be: the budget, or as many as are counted.
-    fn most(&self) -> u64 {
+    pub(crate) fn most(&self) -> u64 {
         self.config.budget.unwrap_or(u64::MAX)
     }
 
@@ -168,12 +199,12 @@ impl<S: Storage> MemoryPools<S> {
         excess.try_into().unwrap_or(u64::MAX)
     }
 
-    /// No page was to be had: what to wait for, or all that is known.
+    /// `taken` bytes were not to be had for a pool: what to wait for, or all that is known.
     fn wait_or_refuse(
         &self,
         storage: &S,
         request: &Request,
-        pool: u16,
+        (pool, taken): (u16, u64),
         padded: u64,
         refusal: Refusal,
         tried: Vec<Rung>,
@@ -187,7 +218,6 @@ impl<S: Storage> MemoryPools<S> {
         if let Some(earliest) = [pool].into_iter().chain(others).filter_map(when_fits).min_by_key(latest) {
             return Err(Pressure::Wait(earliest));
         }
-        let taken = self.table[pool].taken(padded, storage);
         let missing = match &refusal {
             Refusal::Budget => Some(self.excess(taken)),
             Refusal::Driver(_) => storage.driver_free().map(|free| taken.saturating_sub(free)),

@@ -212,7 +212,7 @@ impl<S: Storage> MemoryPools<S> {
     pub(crate) fn return_page(&mut self, storage: &mut S, page: u32, pool: u16) -> u64 {
         debug_assert_ne!(page, NONE);
         let Some((gone, size)) = self.pages.remove(page) else { return 0 };
-        self.table[pool].account.page_returned(size);
+        self.table[pool].page_returned(page, size);
         storage.release(gone);
         if pool == Table::IMPORTED {
             self.imported.returned(page);

@@ -8,6 +8,7 @@ extern crate std;
 
 mod account;
 mod general;
+mod growth;
 mod held;
 mod imported;
 mod ladder;

@@ -140,6 +140,25 @@ impl LinearPool {
         self.fill(number as usize, units, stream, timeline)
     }
 
+    fn of(&self, page: u32) -> Option<&Page> {
+        self.pages.get(*self.numbers.get(&page)? as usize)?.as_ref()
+    }
+
+    /// The units at the end of a page, where `stream` may fill it.
+    pub(crate) fn room_at_end(&self, page: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> Option<u64> {
+        let page = self.of(page).filter(|page| page.before.is_free_for(stream, timeline))?;
+        Some(page.placer.largest_free().into())
+    }
+
+    /// A page has become larger at its end.
+    pub(crate) fn extend(&mut self, page: u32, page_units: u32) {
+        let Some(number) = self.numbers.get(&page) else { return };
+        if let Some(Some(page)) = self.pages.get_mut(*number as usize) {
+            page.units = page_units;
+            page.placer.grow_span(&page.span, page_units);
+        }
+    }
+
     /// Frees a block whose last uses are `frontier`.
     pub(crate) fn free(&mut self, node: u32, mut frontier: Frontier, timeline: &(impl Timeline + ?Sized)) {
         let (number, key) = self.blocks[node as usize];

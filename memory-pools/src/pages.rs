@@ -55,6 +55,17 @@ impl<P> Pages<P> {
         Some((entry.page.as_ref()?, PageId { index, generation: entry.generation }))
     }
 
+    /// The bytes of the page.
+    pub(crate) fn size(&self, index: u32) -> Option<u64> {
+        self.entries.get(index as usize).filter(|entry| entry.page.is_some()).map(|entry| entry.size)
+    }
+
+    /// The page, to be made larger, and its size.
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<(&mut P, &mut u64)> {
+        let entry = self.entries.get_mut(index as usize)?;
+        Some((entry.page.as_mut()?, &mut entry.size))
+    }
+
     /// Takes the page out; its size, 0 where the slot was vacant.
     pub(crate) fn remove(&mut self, index: u32) -> Option<(P, u64)> {
         let entry = self.entries.get_mut(index as usize)?;

@@ -11,7 +11,7 @@ const SHARE: u64 = 8;
 const STEP: u64 = 1 << 30;
 
 /// How the pools are set up. An alignment that is no power of two is rounded up to one by
-/// [`MemoryPools::new`](crate::MemoryPools::new).
+/// [`MemoryPools::new`](crate::MemoryPools::new), and the step in which pages grow to a multiple of that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolsConfig {
     /// The most bytes all pools together may take from the driver.
@@ -22,23 +22,29 @@ pub struct PoolsConfig {
     pub max_allocation: u64,
     /// What offsets are multiples of, and sizes are rounded up to, in bytes.
     pub alignment: u64,
+    /// In what steps pages grow, in bytes, where the storage's do: see [`Storage::growth_step`].
+    pub growth_step: Option<u64>,
 }
 
 impl Default for PoolsConfig {
-    /// The adaptive layout, alignment 256, no budget, no limit.
+    /// The adaptive layout, alignment 256, no budget, no limit, pages that stay as they are.
     fn default() -> Self {
-        Self { budget: None, layout: PoolLayout::adaptive(), max_allocation: u64::MAX, alignment: 256 }
+        let layout = PoolLayout::adaptive();
+        Self { budget: None, layout, max_allocation: u64::MAX, alignment: 256, growth_step: None }
     }
 }
 
 impl PoolsConfig {
     /// The defaults, within what `storage` can do.
     pub fn fitting(storage: &impl Storage) -> Self {
-        Self { alignment: storage.alignment(), max_allocation: storage.max_page(), ..Self::default() }
+        let (alignment, growth_step) = (storage.alignment(), storage.growth_step());
+        Self { alignment, max_allocation: storage.max_page(), growth_step, ..Self::default() }
     }
 
     pub(crate) fn in_line(self) -> Self {
-        Self { alignment: self.alignment.clamp(1, 1 << 31).next_power_of_two(), ..self }
+        let alignment = self.alignment.clamp(1, 1 << 31).next_power_of_two();
+        let growth_step = self.growth_step.and_then(|step| step.max(1).checked_next_multiple_of(alignment));
+        Self { alignment, growth_step, ..self }
     }
 
     /// The size with padding, or `None` when it is more than can be counted.
@@ -106,6 +112,14 @@ impl Sizes {
         let unit = if self.placement == Placement::Slabs { self.takes } else { self.alignment };
         grown - grown % unit
     }
+
+    /// The size that a page of at least `size` bytes begins with, where pages grow in steps of `step`, and what it grows to: the largest
+    /// page, or `share` where that is less. `None` where there is nothing to grow into.
+    pub(crate) fn growing(&self, size: u64, step: u64, share: u64) -> Option<(u64, u64)> {
+        let reach = self.largest.min(share);
+        let (size, reach) = (size.checked_next_multiple_of(step)?, reach - reach % step);
+        (self.placement != Placement::Exclusive && size < reach).then_some((size, reach))
+    }
 }
 
 #[cfg(test)]
@@ -155,6 +169,25 @@ mod tests {
     fn a_page_of_slabs_has_whole_slots() {
         let slabs = Sizes::new(&PoolDescription::slabs("a", 700, PageSizes::fixed(4096)), 256);
         assert_eq!((slabs.taken(256, MIB), slabs.next_page(0, 768, MIB), slabs.next_page(0, 768, 0)), (768, 3840, 768));
+    }
+
+    #[test]
+    fn a_page_grows_to_the_largest_or_to_an_eighth_of_what_there_is() {
+        let fit = sizes(Placement::Fit, PageSizes::growing(MIB / 2, 9 * MIB, 4));
+        let growing = |size, share| fit.growing(size, 2 * MIB, share);
+        assert_eq!(growing(MIB / 2, u64::MAX), Some((2 * MIB, 8 * MIB)));
+        assert_eq!(growing(5 * MIB, 7 * MIB), None, "rounded up, it is as large as it may become");
+        assert_eq!((growing(MIB, 4 * MIB), growing(MIB, 3 * MIB)), (Some((2 * MIB, 4 * MIB)), None));
+        assert_eq!(growing(u64::MAX, u64::MAX), None);
+        assert_eq!(sizes(Placement::Fit, PageSizes::fixed(8 * MIB)).growing(8 * MIB, MIB, u64::MAX), None);
+        let exclusive = sizes(Placement::Exclusive, PageSizes::growing(1, u64::MAX, 0));
+        assert_eq!(exclusive.growing(MIB, MIB, u64::MAX), None);
+    }
+
+    #[test]
+    fn a_step_is_a_multiple_of_the_alignment_or_there_is_none() {
+        let step = |step| PoolsConfig { growth_step: Some(step), ..PoolsConfig::default() }.in_line().growth_step;
+        assert_eq!((step(0), step(257), step(4096), step(u64::MAX)), (Some(256), Some(512), Some(4096), None));
     }
 
     #[test]

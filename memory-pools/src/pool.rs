@@ -2,6 +2,7 @@
 
 use crate::account::Account;
 use crate::general::{Found, General};
+use crate::growth::Growing;
 use crate::linear_pool::LinearPool;
 use crate::placer::NONE;
 use crate::policy::Sizes;
@@ -47,13 +48,15 @@ pub(crate) struct Pool {
     pub(crate) description: Option<PoolDescription>,
     /// The sizes of its pages; `None` where a page is as large as the request.
     pub(crate) sizes: Option<Sizes>,
+    /// The page that grows before another one is taken.
+    pub(crate) growing: Option<Growing>,
 }
 
 impl Pool {
     /// A pool of whole pages that no layout governs.
     pub(crate) fn ungoverned(kind: PoolKind, keeping: Keeping) -> Self {
         let placing = Placing::Whole(Whole::new());
-        Self { placing, account: Account::default(), kind, keeping, description: None, sizes: None }
+        Self { placing, account: Account::default(), kind, keeping, description: None, sizes: None, growing: None }
     }
 
     /// The pool of a description, over offsets that are multiples of `alignment`.
@@ -72,6 +75,7 @@ impl Pool {
             keeping: Keeping::Kept,
             description: Some(description.clone()),
             sizes: Some(sizes),
+            growing: None,
         };
         pool.clear(alignment);
         pool
@@ -80,6 +84,7 @@ impl Pool {
     /// Forgets everything but the counters.
     pub(crate) fn clear(&mut self, alignment: u64) {
         self.account.emptied();
+        self.growing = None;
         self.placing = match (self.kind, &self.sizes) {
             (PoolKind::General, _) => Placing::Fit(Box::new(General::new())),
             (PoolKind::Slabs, Some(sizes)) => Placing::Slabs(Box::new(SlabPool::new((sizes.takes / alignment) as u32))),
@@ -100,6 +105,12 @@ impl Pool {
     /// Whether a request, with padding, may lie in the pool.
     pub(crate) fn takes(&self, padded: u64) -> bool {
         self.sizes.as_ref().is_none_or(|sizes| padded <= sizes.takes)
+    }
+
+    /// A page of so many bytes was returned.
+    pub(crate) fn page_returned(&mut self, page: u32, size: u64) {
+        self.account.page_returned(size);
+        self.growing.take_if(|growing| growing.page == page);
     }
 
     /// Whether an allocation is a page.
@@ -159,6 +170,27 @@ impl Pool {
             Placing::Slabs(slabs) => slabs.grow(page, page_units),
             Placing::Linear(linear) => linear.grow(page, page_units, units, stream, timeline),
             Placing::Whole(_) => Some(Found::page(page)),
+        }
+    }
+
+    /// The units at the end of a page that `stream` may have at once together with what comes behind them. `None` where the stream could not
+    /// have that.
+    pub(crate) fn room_at_end(&self, page: u32, stream: StreamId, timeline: &(impl Timeline + ?Sized)) -> Option<u64> {
+        match &self.placing {
+            Placing::Fit(general) => general.room_at_end(page, stream, timeline),
+            Placing::Slabs(slabs) => slabs.room_at_end(page),
+            Placing::Linear(linear) => linear.room_at_end(page, stream, timeline),
+            Placing::Whole(_) => None,
+        }
+    }
+
+    /// A page has become larger at its end.
+    pub(crate) fn extend(&mut self, page: u32, page_units: u32) {
+        match &mut self.placing {
+            Placing::Fit(general) => general.extend(page, page_units),
+            Placing::Slabs(slabs) => slabs.extend(page, page_units),
+            Placing::Linear(linear) => linear.extend(page, page_units),
+            Placing::Whole(_) => {}
         }
     }
 

@@ -92,6 +92,19 @@ impl SlabPool {
         self.take_free()
     }
 
+    /// The units at the end of a page that are no slot yet.
+    pub(crate) fn room_at_end(&self, page: u32) -> Option<u64> {
+        Some(u64::from(self.pages.of(page)?.units % self.placer.slot_size()))
+    }
+
+    /// A page has become larger at its end.
+    pub(crate) fn extend(&mut self, page: u32, page_units: u32) {
+        if let Some(known) = self.pages.of_mut(page) {
+            known.units = page_units;
+            self.placer.grow_span(&known.span, page_units);
+        }
+    }
+
     /// Frees a slot whose last uses are `frontier`.
     pub(crate) fn free(&mut self, node: u32, mut frontier: Frontier, timeline: &(impl Timeline + ?Sized)) {
         frontier.prune(timeline);

@@ -679,7 +679,7 @@ pub enum Rung {
     Wait,
     /// Returned empty pages to the driver.
     Trim,
-    /// Asked the driver for a page.
+    /// Asked the driver for a page, or for more behind one.
     Grow,
     /// Asked the hooks of the program, which may have given something back.
     Hook,

@@ -16,7 +16,8 @@ const MIB: u64 = 1 << 20;
 /// A layout is checked when it is made, so one that there is can be installed: with
 /// [`Client::install_memory_pools`](crate::client::Client::install_memory_pools), or in
 /// [`OpenSettings`](crate::backend::OpenSettings) before the first page. Sizes are wishes: they are rounded up to what the device's
-/// offsets are multiples of, and a page is never more than an eighth of what the device and the budget have, unless one request needs it.
+/// offsets are multiples of, or to the steps in which its pages grow, and a page is never more than an eighth of what the device and the budget
+/// have, unless one request needs it.
 ///
 /// ```
 /// use trunnion_runtime_core::pool_layout::{PageSizes, Placement, PoolDescription, PoolLayout};

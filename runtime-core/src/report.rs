@@ -60,7 +60,7 @@ pub struct PoolReport {
     pub peak_reserved: u64,
     /// Requests served from memory the pool held.
     pub reused: u64,
-    /// Requests for which the pool took a page from the driver.
+    /// Requests for which the pool took a page from the driver, or more behind one.
     pub grown: u64,
     /// Whether the pool's layout was replaced: it takes no page any more, and is gone with its last.
     pub retired: bool,

@@ -40,12 +40,27 @@ impl<D: Driver> Hardware<D> {
     }
 }
 
+fn refused(refusal: DriverRefusal) -> StorageError {
+    StorageError { message: refusal.message, out_of_memory: refusal.out_of_memory }
+}
+
 impl<D: Driver> Storage for Hardware<D> {
     type Page = D::Page;
 
     fn allocate(&mut self, size: u64, _: PoolKind) -> Result<D::Page, StorageError> {
-        let refused = |r: DriverRefusal| StorageError { message: r.message, out_of_memory: r.out_of_memory };
         self.driver.allocate(size).map_err(refused)
+    }
+
+    fn growth_step(&self) -> Option<u64> {
+        self.driver.growth_step()
+    }
+
+    fn allocate_growing(&mut self, size: u64, reach: u64, _: PoolKind) -> Result<D::Page, StorageError> {
+        self.driver.allocate_growing(size, reach).map_err(refused)
+    }
+
+    fn grow(&mut self, page: &mut D::Page, _: u64, to: u64) -> Result<(), StorageError> {
+        self.driver.grow(page, to).map_err(refused)
     }
 
     fn release(&mut self, page: D::Page) {

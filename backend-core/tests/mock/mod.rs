@@ -64,6 +64,8 @@ pub struct State {
     fates: HashMap<&'static str, VecDeque<(usize, Fate)>>,
     pub pages: usize,
     pub device_memory: Option<u64>,
+    /// In what steps pages grow; set before the server is made.
+    pub growth_step: Option<u64>,
     pub taken: u64,
     /// Batches finish as they are submitted.
     pub instant: bool,
@@ -239,6 +241,27 @@ unsafe impl Driver for Mock {
         state.taken += size;
         state.pages += 1;
         Ok(MockPage { bytes: Arc::new(Mutex::new(vec![0; size as usize])), size })
+    }
+
+    fn growth_step(&self) -> Option<u64> {
+        self.script.get().growth_step
+    }
+
+    fn allocate_growing(&mut self, size: u64, reach: u64) -> Result<MockPage, DriverRefusal> {
+        self.script.get().log.push(format!("page of {size} up to {reach}"));
+        self.allocate(size)
+    }
+
+    fn grow(&mut self, page: &mut MockPage, size: u64) -> Result<(), DriverRefusal> {
+        let mut state = self.script.get();
+        state.log.push(format!("page of {} grows to {size}", page.size));
+        if let Err(error) = state.fate("grow") {
+            return Err(DriverRefusal { message: error.to_string(), out_of_memory: error.is_out_of_memory() });
+        }
+        state.taken += size - page.size;
+        page.size = size;
+        page.bytes.lock().unwrap().resize(size as usize, 0);
+        Ok(())
     }
 
     fn release(&mut self, page: MockPage) {
@@ -572,13 +595,13 @@ pub fn driver(compiler: &str) -> (Mock, Script) {
 }
 
 pub fn rig_of(compiler: &str, settings: ServerSettings) -> Rig {
-    let (driver, script) = driver(compiler);
+    rig_over(driver(compiler), ServerSettings { memory_pools: PoolLayout::fixed(4096).unwrap(), ..settings })
+}
+
+/// A rig over a mock that may have been told something already.
+pub fn rig_over((driver, script): (Mock, Script), settings: ServerSettings) -> Rig {
     let executor = Executor::new(Nobody, Config { execution: Execution::Inline, ..Config::default() }).unwrap();
-    let settings = ServerSettings {
-        memory_pools: PoolLayout::fixed(4096).unwrap(),
-        drop_wait: Duration::from_millis(20),
-        ..settings
-    };
+    let settings = ServerSettings { drop_wait: Duration::from_millis(20), ..settings };
     let mut server = DriverServer::new(driver, settings);
     server.start(executor.notifier());
     let service = ServiceId::new();

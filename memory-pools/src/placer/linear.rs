@@ -95,6 +95,15 @@ impl Placer for Linear {
         }
     }
 
+    /// Constant time.
+    fn grow_span(&mut self, span: &SpanKey, size: u32) {
+        if let Some(span) = self.spans.get_mut(span.0 as usize)
+            && span.live != NONE
+        {
+            span.size = span.size.max(size);
+        }
+    }
+
     fn remove_span(&mut self, span: SpanKey) -> Result<(), SpanKey> {
         if !self.is_span_free(&span) {
             return Err(span);

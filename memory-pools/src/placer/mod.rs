@@ -56,6 +56,9 @@ pub trait Placer {
     /// Adds a span of `size` units, free, under a tag the caller chooses. A span too small for any block holds nothing.
     fn add_span(&mut self, tag: u32, size: u32) -> SpanKey;
 
+    /// Makes a span `size` units long, at its end. What is placed in it stays. A size that is not above the one it has changes nothing.
+    fn grow_span(&mut self, span: &SpanKey, size: u32);
+
     /// Removes a span.
     ///
     /// # Errors

@@ -169,6 +169,11 @@ impl SegregatedFit {
         })
     }
 
+    /// The last block of a span. Takes time with the number of its blocks.
+    pub(crate) fn last(&self, span: &SpanKey) -> Option<u32> {
+        self.blocks(span).last().map(|(index, ..)| index)
+    }
+
     /// A free block of the lane that holds `size`, in constant time: the first one of the size's class or, where that is shorter, of the
     /// next larger class. For a request that is small beside others it is the lowest of the first ones of a few classes that are not
     /// much larger. So small blocks gather in the small holes at low places, and the large holes stay whole.
@@ -474,6 +479,31 @@ impl Placer for SegregatedFit {
         let root = insert_after(nodes, spare, NOBODY, NOBODY, u64::from(tag) << 32, size);
         list(nodes, lists, root, ANYONE);
         SpanKey(root)
+    }
+
+    /// Takes time with the number of blocks in the span.
+    fn grow_span(&mut self, span: &SpanKey, size: u32) {
+        let Some(last) = self.last(span) else { return };
+        let Node { place, size: length, list: listed, .. } = self.nodes[last as usize];
+        let Some(more) = size.checked_sub(place as u32 + length).filter(|more| *more > 0) else { return };
+        self.prepare(0);
+        // Something comes after it now: so a free one is listed anew, in any lane.
+        let lane = self.lane(last);
+        if listed != USED {
+            let (nodes, lists, ..) = self.parts(lane);
+            unlink(nodes, lists, last);
+        }
+        if lane == ANYONE {
+            self.nodes[last as usize].size += more;
+        } else {
+            let place = place + u64::from(length);
+            let added = insert_after(&mut self.nodes, &mut self.spare, last, NOBODY, place, more);
+            list(&mut self.nodes, &mut self.anyone, added, ANYONE);
+        }
+        if listed != USED {
+            let (nodes, lists, ..) = self.parts(lane);
+            list(nodes, lists, last, lane);
+        }
     }
 
     fn remove_span(&mut self, span: SpanKey) -> Result<(), SpanKey> {

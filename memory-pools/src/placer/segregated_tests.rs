@@ -224,3 +224,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_came_last_in_its_span_has_its_turn_by_its_place_once_something_comes_after_it() {
+    for lane in [ANYONE, 2] {
+        let mut placer = SegregatedFit::new();
+        placer.ensure_lane(2);
+        let spans = [placer.add_span(1, 100), placer.add_span(2, 150)];
+        let blocks = [50, 50, 50, 50, 50].map(|size| placer.allocate(size).unwrap());
+        let nodes = |tag: u32| blocks.iter().filter(move |block| block.span == tag).map(|block| block.key.index);
+        let (last, middle) = (nodes(1).next_back().unwrap(), nodes(2).nth(1).unwrap());
+        // The one that is last in its span comes last, though it lies lower.
+        placer.put(last, lane);
+        placer.put(middle, lane);
+        assert_eq!(placer.find(lane, 50), Some(middle));
+        let used = placer.take(middle, lane, 50);
+        placer.grow_span(&spans[0], 101);
+        placer.put(used, lane);
+        check(&placer, &[(&spans[0], 101), (&spans[1], 150)], 3);
+        let behind = if lane == ANYONE { used } else { last };
+        assert_eq!(placer.find(lane, 50), Some(behind), "what is added to what is anyone's is last with it");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_span_grows_whatever_lane_its_end_lies_in(actions in prop::collection::vec((any::<u16>(), 1u32..300, 0u32..4), 1..200)) {
+        let mut size = 100;
+        let mut placer = SegregatedFit::new();
+        placer.ensure_lane(3);
+        let span = placer.add_span(0, size);
+        let mut used: Vec<u32> = Vec::new();
+        for (choice, wanted, lane) in actions {
+            if choice % 3 == 0 {
+                size += wanted;
+                placer.grow_span(&span, size);
+            } else if choice % 3 == 1 && !used.is_empty() {
+                let node = used.swap_remove(choice as usize % used.len());
+                placer.put(node, lane);
+            } else if let Some(node) = placer.find(lane, wanted) {
+                used.push(placer.take(node, lane, wanted));
+            }
+            check(&placer, &[(&span, size)], 4);
+        }
+    }
+}

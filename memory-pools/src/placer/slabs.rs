@@ -163,6 +163,20 @@ impl Placer for Slabs {
         SpanKey(index)
     }
 
+    /// Constant time.
+    fn grow_span(&mut self, span: &SpanKey, size: u32) {
+        let (index, slots) = (span.0, size / self.slot);
+        let Some(span) = self.spans.get_mut(index as usize).filter(|span| slots > span.slots && span.slots != NONE)
+        else {
+            return;
+        };
+        let (had_room, is_empty) = (span.used < span.slots, span.used == 0);
+        span.slots = slots;
+        if !had_room {
+            self.link(index, is_empty);
+        }
+    }
+
     /// Takes time with the number of slots of the span that were ever in use at once.
     fn remove_span(&mut self, span: SpanKey) -> Result<(), SpanKey> {
         if !self.is_span_free(&span) {

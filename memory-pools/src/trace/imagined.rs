@@ -1,5 +1,6 @@
 //! The device that stands in for the one a trace was recorded on: pages that are nothing but a size, and what was done by when.
 
+use crate::policy::PoolsConfig;
 use crate::storage::{Storage, StorageError};
 use hashbrown::HashMap;
 use trunnion_runtime_core::id::StreamId;
@@ -14,6 +15,7 @@ pub(super) struct Imagined {
     bytes: u64,
     alignment: u64,
     max_page: u64,
+    growth_step: Option<u64>,
     pub(super) taken: u64,
     pub(super) returned: u64,
 }
@@ -26,11 +28,22 @@ pub(super) struct Page {
 }
 
 impl Imagined {
-    /// Of an allocation, at most `max_allocation` bytes can be asked for; its page is rounded up as a device does.
-    pub(super) fn new(alignment: u64, max_allocation: u64) -> Self {
+    /// For pools that are set up so. Of an allocation, at most `max_allocation` bytes can be asked for; its page is rounded up as a device
+    /// does.
+    pub(super) fn new(config: &PoolsConfig) -> Self {
+        let PoolsConfig { alignment, max_allocation, growth_step, .. } = *config;
         let most = max_allocation.min(CAPACITY);
         let max_page = most.checked_next_multiple_of(alignment).unwrap_or(most);
-        Self { bytes: 0, alignment, max_page, taken: 0, returned: 0 }
+        Self { bytes: 0, alignment, max_page, growth_step, taken: 0, returned: 0 }
+    }
+
+    fn take(&mut self, size: u64) -> Result<(), StorageError> {
+        if size > CAPACITY - self.bytes {
+            let message = alloc::format!("{CAPACITY} bytes are all that a replay has");
+            return Err(StorageError { message, out_of_memory: true });
+        }
+        self.bytes += size;
+        Ok(())
     }
 }
 
@@ -38,14 +51,20 @@ impl Storage for Imagined {
     type Page = Page;
 
     fn allocate(&mut self, size: u64, _: PoolKind) -> Result<Page, StorageError> {
-        if size > CAPACITY - self.bytes {
-            let message = alloc::format!("{CAPACITY} bytes are all that a replay has");
-            return Err(StorageError { message, out_of_memory: true });
-        }
+        self.take(size)?;
         let number = self.taken;
         self.taken += 1;
-        self.bytes += size;
         Ok(Page { number, size })
+    }
+
+    fn growth_step(&self) -> Option<u64> {
+        self.growth_step
+    }
+
+    fn grow(&mut self, page: &mut Page, from: u64, to: u64) -> Result<(), StorageError> {
+        self.take(to - from)?;
+        page.size = to;
+        Ok(())
     }
 
     fn release(&mut self, page: Page) {

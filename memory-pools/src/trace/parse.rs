@@ -146,8 +146,14 @@ impl Parser {
             max_allocation: keyed(words, "the largest allocation", "max_allocation:")?,
             ..PoolsConfig::default()
         };
-        if let Some(word) = words.try_next() {
-            pools.budget = Some(key("the budget", "budget:", word)?);
+        pools.budget = words.next_if("budget:").map(|word| key("the budget", "budget:", word)).transpose()?;
+        let step = words.next_if("growth_step:").map(|word| key("the step", "growth_step:", word));
+        pools.growth_step = step.transpose()?;
+        if pools.budget.is_none()
+            && pools.growth_step.is_none()
+            && let Some(word) = words.try_next()
+        {
+            return Err(unknown("value here", word, "budget:, growth_step:"));
         }
         words.end()?;
         self.trace.pools = Some(pools);

@@ -79,11 +79,11 @@ impl<'a> Replay<'a> {
     /// A replay of a trace that has not begun.
     pub fn new(trace: &'a Trace, config: &PoolsConfig) -> Self {
         let pools = MemoryPools::new(config.clone());
-        let (alignment, max_allocation) = (pools.config().alignment, pools.config().max_allocation);
+        let storage = Imagined::new(pools.config());
         Self {
             events: trace.events.iter(),
             pools,
-            storage: Imagined::new(alignment, max_allocation),
+            storage,
             progress: Progress::default(),
             requests: Vec::new(),
             vacant: Vec::new(),

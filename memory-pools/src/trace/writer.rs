@@ -87,10 +87,11 @@ impl<K: Sink> Writer<K> {
 
     /// How the pools are set up: a line for what they have in common, and a line a pool of the layout.
     pub fn pools(&mut self, pools: &PoolsConfig) {
-        let PoolsConfig { budget, layout, max_allocation, alignment } = pools;
+        let PoolsConfig { budget, layout, max_allocation, alignment, growth_step } = pools;
         self.put(|line| {
             write!(line, "pools alignment:{alignment} max_allocation:{max_allocation}")?;
-            budget.map_or(Ok(()), |budget| write!(line, " budget:{budget}"))
+            budget.map_or(Ok(()), |budget| write!(line, " budget:{budget}"))?;
+            growth_step.map_or(Ok(()), |step| write!(line, " growth_step:{step}"))
         });
         layout.pools().iter().for_each(|pool| self.pool(pool));
     }

@@ -32,6 +32,11 @@ pub struct Counting {
     pub refuse: Option<(u64, bool)>,
     pub max_page: u64,
     pub alignment: u64,
+    /// In what steps pages grow.
+    pub step: Option<u64>,
+    /// How often one grew, and up to what each may.
+    pub grew: u64,
+    pub reaches: BTreeMap<u64, u64>,
     /// Whether the driver says what it has free.
     pub tells: bool,
     /// Pages returned since the test last looked, and those that are live.
@@ -49,10 +54,27 @@ impl Counting {
             refuse: None,
             max_page: 1 << 40,
             alignment: 256,
+            step: None,
+            grew: 0,
+            reaches: BTreeMap::new(),
             tells: true,
             returned: Vec::new(),
             sizes: BTreeMap::new(),
         }
+    }
+
+    fn take(&mut self, size: u64) -> Result<(), StorageError> {
+        self.asked += 1;
+        if let Some((at, out_of_memory)) = self.refuse
+            && at == self.asked
+        {
+            return Err(StorageError { message: "told to refuse".into(), out_of_memory });
+        }
+        if self.bytes.checked_add(size).is_none_or(|bytes| bytes > self.capacity) {
+            return Err(StorageError { message: "the device is full".into(), out_of_memory: true });
+        }
+        self.bytes += size;
+        Ok(())
     }
 
     pub fn pages(&self) -> usize {
@@ -77,21 +99,36 @@ impl Storage for Counting {
     type Page = Page;
 
     fn allocate(&mut self, size: u64, kind: PoolKind) -> Result<Page, StorageError> {
-        self.asked += 1;
         assert!(size > 0 && size.is_multiple_of(self.alignment()), "{size}");
         assert!(size <= self.max_page, "{size} bytes asked for, a page has at most {}", self.max_page);
-        if let Some((at, out_of_memory)) = self.refuse
-            && at == self.asked
-        {
-            return Err(StorageError { message: "told to refuse".into(), out_of_memory });
-        }
-        if self.bytes.checked_add(size).is_none_or(|bytes| bytes > self.capacity) {
-            return Err(StorageError { message: "the device is full".into(), out_of_memory: true });
-        }
-        self.bytes += size;
+        self.take(size)?;
         self.next += 1;
         self.sizes.insert(self.next, (size, kind));
         Ok(Page { number: self.next, size, kind })
+    }
+
+    fn growth_step(&self) -> Option<u64> {
+        self.step
+    }
+
+    fn allocate_growing(&mut self, size: u64, reach: u64, kind: PoolKind) -> Result<Page, StorageError> {
+        let step = self.step.expect("pages grow");
+        assert!(size.is_multiple_of(step) && reach.is_multiple_of(step) && size < reach, "{size} of {reach}");
+        assert!(reach <= self.max_page);
+        let page = self.allocate(size, kind)?;
+        self.reaches.insert(page.number, reach);
+        Ok(page)
+    }
+
+    fn grow(&mut self, page: &mut Page, from: u64, to: u64) -> Result<(), StorageError> {
+        let step = self.step.expect("pages grow");
+        assert!(from < to && to.is_multiple_of(step) && to <= self.reaches[&page.number], "{from} to {to}");
+        assert_eq!((page.size, self.sizes[&page.number]), (from, (from, page.kind)));
+        self.take(to - from)?;
+        page.size = to;
+        self.sizes.insert(page.number, (to, page.kind));
+        self.grew += 1;
+        Ok(())
     }
 
     fn release(&mut self, page: Page) {
@@ -239,7 +276,7 @@ impl Rig {
     }
 
     pub fn with(config: PoolsConfig) -> Self {
-        let storage = Counting { alignment: config.alignment, ..Counting::new() };
+        let storage = Counting { alignment: config.alignment, step: config.growth_step, ..Counting::new() };
         Self {
             pools: MemoryPools::new(config),
             storage,

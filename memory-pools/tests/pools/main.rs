@@ -3,6 +3,7 @@
 extern crate alloc;
 
 mod double;
+mod growing;
 mod hostile;
 mod imported;
 mod layouts;

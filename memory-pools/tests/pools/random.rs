@@ -61,7 +61,12 @@ fn layouts() -> Vec<PoolLayout> {
 }
 
 fn run(actions: Vec<Action>, budget: Option<u64>, layouts: &[PoolLayout]) {
-    let config = PoolsConfig { budget, layout: layouts[0].clone(), ..PoolsConfig::default() };
+    run_on(actions, budget, layouts, None);
+}
+
+/// The same on a storage whose pages grow in such steps, where they do.
+fn run_on(actions: Vec<Action>, budget: Option<u64>, layouts: &[PoolLayout], growth_step: Option<u64>) {
+    let config = PoolsConfig { budget, layout: layouts[0].clone(), growth_step, ..PoolsConfig::default() };
     let mut rig = Rig::with(config);
     let mut live: Vec<Live> = Vec::new();
     let mut past: Past = Vec::new();
@@ -171,5 +176,17 @@ proptest! {
         let mut layouts = layouts();
         layouts.rotate_left(first);
         run(actions, Some(6 * MIB), &layouts);
+    }
+
+    #[test]
+    fn nor_where_pages_grow(actions in prop::collection::vec(action(), 1..300), step in 0..3usize) {
+        run_on(actions, None, &[pages(256 * KIB, 2 * MIB)], Some([256, 12 * KIB, 256 * KIB][step]));
+    }
+
+    #[test]
+    fn nor_where_pages_of_any_kind_grow_under_a_budget(actions in prop::collection::vec(action(), 1..300), first in 0..4usize) {
+        let mut layouts = layouts();
+        layouts.rotate_left(first);
+        run_on(actions, Some(10 * MIB), &layouts, Some(64 * KIB));
     }
 }

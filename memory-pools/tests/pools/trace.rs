@@ -96,7 +96,10 @@ fn layouts() -> Vec<PoolLayout> {
 }
 
 fn run(actions: Vec<Action>, budget: Option<u64>, layout: PoolLayout) -> (Trace, Rig) {
-    let config = PoolsConfig { budget, layout, ..PoolsConfig::default() };
+    run_on(actions, PoolsConfig { budget, layout, ..PoolsConfig::default() })
+}
+
+fn run_on(actions: Vec<Action>, config: PoolsConfig) -> (Trace, Rig) {
     let mut it = Recorded::new(Rig::with(PoolsConfig { max_allocation: 1 << 40, ..config }), String::new());
     let mut live: Vec<(MemoryId, Vec<Moment>)> = Vec::new();
     for action in actions {
@@ -262,4 +265,23 @@ fn a_sink_that_fails_ends_the_recording_and_not_the_pools() {
     // The first lines are no events.
     assert_eq!((it.recorder.events(), it.recorder.fault()), (2, Some("the disk is full")));
     assert_eq!(it.rig.pools.usage().live, 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_recording_of_pages_that_grow_is_replayed_on_pages_that_grow(
+        actions in prop::collection::vec(action(), 1..300),
+        layout in prop::sample::select(layouts()),
+    ) {
+        let config = PoolsConfig { layout: layout.clone(), growth_step: Some(64 * KIB), ..PoolsConfig::default() };
+        let (trace, rig) = run_on(actions, config);
+        prop_assert_eq!(trace.pools.as_ref().unwrap().growth_step, Some(64 * KIB));
+        let report = replay(&trace, &trace.pools.clone().unwrap());
+        let end = rig.pools.report(ReportScope::Device);
+        let governed = ..layout.pools().len();
+        prop_assert_eq!(&report.end.pools[governed], &end.pools[governed]);
+        prop_assert_eq!(Trace::parse(&trace.to_string()).unwrap(), trace);
+    }
 }

@@ -108,7 +108,7 @@ const DAMAGE: &[(&str, usize, &str)] = &[
     ("cleanup\npools", 3, "`pools` stands behind the first event"),
     ("pools alignment:1", 2, "the line ends where the largest allocation is needed"),
     ("pools alignment:1 page_size_min:1", 2, "`page_size_min:1` is no value here; valid: max_allocation:"),
-    ("pools alignment:1 max_allocation:1 limit:1", 2, "valid: budget:"),
+    ("pools alignment:1 max_allocation:1 limit:1", 2, "valid: budget:, growth_step:"),
     ("pools alignment:1 max_allocation:1 budget:1 more", 2, "`more` is too much"),
     ("pools alignment:1 max_allocation:1\npools alignment:1 max_allocation:1", 3, "line pools is there already"),
     ("end", 2, "the line ends where the count of events is needed"),
@@ -270,4 +270,24 @@ fn a_writer_whose_sink_fails_says_why_and_counts_what_was_taken() {
     writer.cleanup();
     writer.cleanup();
     assert_eq!((writer.events(), writer.fault()), (1, Some("the disk is full")));
+}
+
+#[test]
+fn the_step_in_which_pages_grow_stands_behind_the_budget_or_in_its_place() {
+    for (words, budget, step) in [("", None, None), (" budget:7", Some(7), None), (" growth_step:512", None, Some(512))]
+    {
+        let text = format!("trunnion-memory-trace 1\npools alignment:256 max_allocation:4096{words}\nend 0\n");
+        let trace = Trace::parse(&text).unwrap();
+        let pools = trace.pools.as_ref().unwrap();
+        assert_eq!((pools.budget, pools.growth_step), (budget, step), "{words}");
+    }
+    let both = "trunnion-memory-trace 1\npools alignment:256 max_allocation:4096 budget:7 growth_step:512\n";
+    let trace = Trace::recover(both).0;
+    let pools = trace.pools.as_ref().unwrap();
+    assert_eq!((pools.budget, pools.growth_step), (Some(7), Some(512)));
+    assert!(trace.to_string().starts_with(both), "{trace}");
+    for wrong in ["growth_step:512 budget:7", "budget:7 growth_step:x", "budget:7 step:512"] {
+        let text = format!("trunnion-memory-trace 1\npools alignment:256 max_allocation:4096 {wrong}\nend 0\n");
+        assert!(Trace::parse(&text).is_err(), "{wrong}");
+    }
 }

@@ -12,6 +12,7 @@ mod dry;
 mod exclusive;
 mod failure;
 mod grids;
+mod growing;
 mod handles;
 mod hooks;
 mod identity;
@@ -60,6 +61,7 @@ pub fn tests() -> Vec<Test> {
     [
         opening::tests(),
         pool_layouts::tests(),
+        growing::tests(),
         identity::tests(),
         streams::tests(),
         syncing::tests(),

@@ -1,0 +1,167 @@
+//! Memory that is mapped: addresses that are reserved, and from their begin on the pieces of memory that lie there.
+//!
+//! More addresses are reserved than memory is mapped to, so that memory that is added comes right behind what there is. Addresses cost
+//! nothing: a process has 2⁴⁷ of them, and a page reserves what it may grow to, which is an eighth of the device's memory at most.
+
+use crate::device::Device;
+use crate::failure::status;
+use crate::properties::PAGE_ALIGNMENT;
+use crate::retired::Memory;
+use alloc::vec::Vec;
+use core::ptr;
+use cudarc::driver::sys;
+use trunnion_runtime_core::error::{Error, Result};
+
+/// Reserved addresses with the memory that is mapped to them.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    address: sys::CUdeviceptr,
+    reserved: usize,
+    pieces: Vec<Piece>,
+    /// Nobody was given access to the last piece: nothing can be mapped behind what is of use.
+    is_at_its_end: bool,
+}
+
+/// Memory that is mapped behind the piece before it.
+#[derive(Debug)]
+struct Piece {
+    size: usize,
+    memory: sys::CUmemGenericAllocationHandle,
+}
+
+impl Mapping {
+    /// Reserves `size` bytes of addresses, a multiple of the device's granularity. The context is current, as for the others.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub(crate) fn reserve(device: &Device, size: usize) -> Result<Self> {
+        const CALL: &str = "cuMemAddressReserve";
+        let Some(reserve) = device.functions().cuMemAddressReserve else {
+            return Err(device.failed(CALL, status::NOT_SUPPORTED));
+        };
+        let mut address = 0;
+        // SAFETY: the place is for an address, the size a multiple of the granularity, and the context current. So for the others.
+        device.check(CALL, unsafe { reserve(&raw mut address, size, 0, 0, 0) })?;
+        Ok(Self { address, reserved: size, pieces: Vec::new(), is_at_its_end: false })
+    }
+
+    /// The address of the first byte.
+    pub(crate) fn address(&self) -> sys::CUdeviceptr {
+        self.address
+    }
+
+    /// Bytes of memory it holds.
+    pub(crate) fn held(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.size).sum()
+    }
+
+    /// Makes memory and maps it behind what there is: `size` bytes, a multiple of the device's granularity.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] where the addresses end; what the driver answers. What was mapped before is of use as it was. Memory to which
+    /// the driver gives no access stays until the end: taking it away again might wait for what the device does.
+    pub(crate) fn extend(&mut self, device: &Device, size: usize) -> Result<()> {
+        let functions = device.functions();
+        let held = self.held();
+        let (Some(create), Some(map), Some(allow)) =
+            (functions.cuMemCreate, functions.cuMemMap, functions.cuMemSetAccess)
+        else {
+            return Err(device.failed("cuMemMap", status::NOT_SUPPORTED));
+        };
+        let (end, limit) = (held.saturating_add(size), if self.is_at_its_end { held } else { self.reserved });
+        if end > limit {
+            let (range, size) = (held as u64..end as u64, limit as u64);
+            return Err(Error::OutOfRange { what: "memory mapped behind a page".into(), range, size });
+        }
+        let address = self.address + held as u64;
+        let (location, properties, mut memory) = (device.location(), device.properties_of_memory(), 0);
+        // SAFETY: as above; the properties are of this device.
+        device.check("cuMemCreate", unsafe { create(&raw mut memory, size, &raw const properties, 0) })?;
+        // SAFETY: as above; the addresses are reserved, and nothing is mapped there.
+        if let Err(error) = device.check("cuMemMap", unsafe { map(address, size, 0, memory, 0) }) {
+            device.retire(Memory::Made(memory), size as u64);
+            return Err(error);
+        }
+        self.pieces.push(Piece { size, memory });
+        let access =
+            sys::CUmemAccessDesc { location, flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+        // SAFETY: as above; one description.
+        let allowed = device.check("cuMemSetAccess", unsafe { allow(address, size, &raw const access, 1) });
+        self.is_at_its_end = allowed.is_err();
+        allowed
+    }
+
+    /// Gives all of it back, which nobody uses any more.
+    pub(crate) fn give_back(self, device: &Device) {
+        let functions = device.functions();
+        let mut address = self.address;
+        let mut is_mapped = false;
+        for Piece { size, memory } in self.pieces {
+            // SAFETY: nobody uses it any more, and the context is current. So for the others.
+            let code = functions.cuMemUnmap.map_or(status::SUCCESS, |unmap| unsafe { unmap(address, size) });
+            device.note("cuMemUnmap", code);
+            if code == status::SUCCESS {
+                release(device, memory);
+            } else {
+                // It is still mapped there.
+                is_mapped = true;
+            }
+            address += size as u64;
+        }
+        if let (Some(give_back), false) = (functions.cuMemAddressFree, is_mapped) {
+            // SAFETY: as above.
+            device.note("cuMemAddressFree", unsafe { give_back(self.address, self.reserved) });
+        }
+    }
+}
+
+/// Gives back memory that is mapped nowhere.
+pub(crate) fn release(device: &Device, memory: sys::CUmemGenericAllocationHandle) {
+    if let Some(release) = device.functions().cuMemRelease {
+        // SAFETY: nobody uses it any more, and the context is current.
+        device.note("cuMemRelease", unsafe { release(memory) });
+    }
+}
+
+impl Device {
+    /// What memory that is mapped is a multiple of, where the driver says so and has what it takes.
+    pub(crate) fn granularity_of_pages(&self) -> Option<u64> {
+        let functions = self.functions();
+        let has_all = functions.cuMemAddressReserve.is_some()
+            && functions.cuMemAddressFree.is_some()
+            && functions.cuMemCreate.is_some()
+            && functions.cuMemRelease.is_some()
+            && functions.cuMemMap.is_some()
+            && functions.cuMemUnmap.is_some()
+            && functions.cuMemSetAccess.is_some();
+        let ask = functions.cuMemGetAllocationGranularity.filter(|_| has_all)?;
+        let _current = self.enter().ok()?;
+        let (properties, mut bytes) = (self.properties_of_memory(), 0);
+        let least = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+        // SAFETY: the place is for a size, and the properties are of this device.
+        let code = unsafe { ask(&raw mut bytes, &raw const properties, least) };
+        self.check("cuMemGetAllocationGranularity", code).ok()?;
+        // Pages grow in steps of it.
+        let is_step = (bytes as u64).is_power_of_two() && bytes as u64 >= PAGE_ALIGNMENT;
+        is_step.then_some(bytes as u64)
+    }
+
+    fn location(&self) -> sys::CUmemLocation {
+        sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.raw }
+    }
+
+    fn properties_of_memory(&self) -> sys::CUmemAllocationProp {
+        sys::CUmemAllocationProp {
+            type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            location: self.location(),
+            win32HandleMetaData: ptr::null_mut(),
+            allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
+                compressionType: 0,
+                gpuDirectRDMACapable: 0,
+                usage: 0,
+                reserved: [0; 4],
+            },
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Pages that grow where they are: what a pool lacks is added behind a page it has, before another one is taken.
+//!
+//! A pool has one page that grows, the one it took last. It grows by as much as the next page would have, up to the largest page of the
+//! pool's layout or an eighth of what there is: so the sizes of pages are what they are where pages stay as they are, but what would be
+//! several pages is one, in which nothing is cut off in between.
+
+use crate::pools::{MemoryPools, Placed, Request};
+use crate::storage::{Storage, StorageError};
+use alloc::vec::Vec;
+use trunnion_runtime_core::error::Rung;
+use trunnion_runtime_core::timeline::Timeline;
+
+/// A request that lacks more than so many times what the pool takes ahead of need has a page of its own. That goes back when it is free,
+/// where a page that had grown for it would stay for whatever small block lies in it.
+const AHEAD: u64 = 4;
+
+/// The page of a pool that grows, and up to how many bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Growing {
+    pub(crate) page: u32,
+    pub(crate) reach: u64,
+}
+
+/// By how much a page may grow, in bytes.
+pub(crate) struct Growth {
+    page: u32,
+    /// For the request, and at least.
+    pub(crate) least: u64,
+    preferred: u64,
+    /// Up to what it reaches.
+    most: u64,
+}
+
+impl<S: Storage> MemoryPools<S> {
+    /// The size a page of at least `size` bytes begins with and what it grows to, where there is anything to grow into.
+    pub(crate) fn begin_growing(&self, pool: u16, size: u64, share: u64) -> Option<(u64, u64)> {
+        self.table[pool].sizes.as_ref()?.growing(size, self.config.growth_step?, share)
+    }
+
+    /// Asks the driver for a page, for one that grows up to `reach` where that is given and the size is one of its steps.
+    pub(crate) fn ask(
+        &self,
+        storage: &mut S,
+        pool: u16,
+        size: u64,
+        reach: Option<u64>,
+    ) -> Result<S::Page, StorageError> {
+        let kind = self.table[pool].kind;
+        match (reach, self.config.growth_step) {
+            (Some(reach), Some(step)) if size.is_multiple_of(step) => storage.allocate_growing(size, reach, kind),
+            _ => storage.allocate(size, kind),
+        }
+    }
+
+    /// By how much the pool's page is to grow for a request; `None` where that would not serve it.
+    pub(crate) fn growth_for(
+        &self,
+        storage: &S,
+        pool: u16,
+        request: &Request,
+        padded: u64,
+        timeline: &(impl Timeline + ?Sized),
+    ) -> Option<Growth> {
+        let (step, of) = (self.config.growth_step?, &self.table[pool]);
+        let Growing { page, reach } = of.growing?;
+        let most = reach.checked_sub(self.pages.size(page)?)?;
+        let room = of.room_at_end(page, request.stream, timeline)? << self.alignment_log2;
+        let missing = of.taken(padded, storage).checked_sub(room)?.max(1);
+        let least = missing.checked_next_multiple_of(step)?;
+        let share = self.config.share(storage.max_page());
+        let (preferred, ahead) = (of.next_page(missing, share), of.next_page(0, share));
+        (least <= most && missing <= ahead.saturating_mul(AHEAD).max(step)).then_some(Growth {
+            page,
+            least,
+            preferred,
+            most,
+        })
+    }
+
+    /// A place behind what the pool's page had, which grows for it within the budget.
+    pub(crate) fn grow_page(
+        &mut self,
+        storage: &mut S,
+        pool: u16,
+        request: &Request,
+        padded: u64,
+        tried: &mut Vec<Rung>,
+        timeline: &(impl Timeline + ?Sized),
+    ) -> Option<Placed> {
+        let Growth { page, least, preferred, most } = self.growth_for(storage, pool, request, padded, timeline)?;
+        let most = most.min(self.most().saturating_sub(self.reserved));
+        let step = self.config.growth_step?;
+        let most = most - most % step;
+        if least > most {
+            return None;
+        }
+        tried.push(Rung::Grow);
+        tried.dedup();
+        let (known, size) = self.pages.get_mut(page)?;
+        let mut more = preferred.checked_next_multiple_of(step).map_or(most, |preferred| preferred.clamp(least, most));
+        while let Err(refused) = storage.grow(known, *size, *size + more) {
+            if !refused.out_of_memory {
+                self.table[pool].growing = None;
+                return None;
+            }
+            if more == least {
+                return None;
+            }
+            more = least;
+        }
+        *size += more;
+        let units = (*size >> self.alignment_log2) as u32;
+        self.count(more);
+        self.table[pool].account.page_grown(more);
+        self.table[pool].extend(page, units);
+        let placed = self.reuse_any(storage, pool, request, padded, timeline)?;
+        Some(Placed { grown: true, ..placed })
+    }
+}
