@@ -86,7 +86,7 @@ impl PeerMemory<'_> {
         let last_base = self.ask(Attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, last)?;
         let last_size = self.ask(Attribute::CU_POINTER_ATTRIBUTE_MAPPING_SIZE, last)?;
         let length = last_base.saturating_add(last_size).saturating_sub(base);
-        let access = self.access();
+        let access = self.device.access();
         // SAFETY: one description; the driver knows what is mapped in the range.
         self.check(CALL, unsafe { allow(base, length as usize, &raw const access, 1) })
     }
@@ -109,18 +109,9 @@ impl PeerMemory<'_> {
             pool => ptr::without_provenance_mut(pool as usize),
         };
         let allow = self.device.functions().cuMemPoolSetAccess.ok_or_else(|| self.without(CALL))?;
-        let access = self.access();
+        let access = self.device.access();
         // SAFETY: one description; the pool that the memory is of.
         self.check(CALL, unsafe { allow(pool, &raw const access, 1) })
-    }
-
-    /// The device may read and write.
-    fn access(&self) -> sys::CUmemAccessDesc {
-        let kind = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        sys::CUmemAccessDesc {
-            location: sys::CUmemLocation { type_: kind, id: self.device.raw },
-            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        }
     }
 
     /// What the driver says of an address, which is an address, a size, or a handle.
