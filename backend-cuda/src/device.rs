@@ -31,6 +31,8 @@ use sys::CUdevice_attribute_enum as Attribute;
 pub(crate) struct Survey {
     pub(crate) library: Arc<Library>,
     pub(crate) index: u32,
+    /// How many devices the driver has.
+    pub(crate) count: u32,
     pub(crate) raw: sys::CUdevice,
     pub(crate) name: String,
     /// Bytes of memory.
@@ -101,6 +103,7 @@ impl Survey {
         let mut survey = Self {
             library: library.clone(),
             index,
+            count,
             raw,
             name: String::from_utf8_lossy(&bytes).into_owned(),
             memory: memory as u64,

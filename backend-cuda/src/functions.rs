@@ -128,6 +128,8 @@ functions! {
         cuGetErrorString(u32, *mut *const c_char);
         cuDeviceGetUuid_v2(*mut sys::CUuuid, sys::CUdevice);
         cuDeviceGetPCIBusId(*mut c_char, c_int, sys::CUdevice);
+        cuDeviceCanAccessPeer(*mut c_int, sys::CUdevice, sys::CUdevice);
+        cuCtxEnablePeerAccess(sys::CUcontext, c_uint);
         cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
         cuThreadExchangeStreamCaptureMode(*mut c_uint);
         cuPointerGetAttribute(*mut c_void, sys::CUpointer_attribute, sys::CUdeviceptr);
@@ -148,6 +150,8 @@ functions! {
         cuMemMap(sys::CUdeviceptr, usize, usize, sys::CUmemGenericAllocationHandle, c_ulonglong);
         cuMemUnmap(sys::CUdeviceptr, usize);
         cuMemSetAccess(sys::CUdeviceptr, usize, *const sys::CUmemAccessDesc, usize);
+        cuMemRetainAllocationHandle(*mut sys::CUmemGenericAllocationHandle, *mut c_void);
+        cuMemPoolSetAccess(sys::CUmemoryPool, *const sys::CUmemAccessDesc, usize);
         cuFuncGetParamInfo(sys::CUfunction, usize, *mut usize, *mut usize);
         cuLaunchKernelEx(*const sys::CUlaunchConfig, sys::CUfunction, *mut *mut c_void, *mut *mut c_void);
         cuTensorMapEncodeTiled(

@@ -2,25 +2,32 @@
 
 use crate::device::Device;
 use crate::failure::status;
+use crate::peer::PeerMemory;
+use crate::resource::CudaResource;
 use crate::storage::CudaPage;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::fmt;
 use cudarc::driver::sys;
 use std::sync::Mutex;
 use trunnion_backend_core::driver::Imported;
+use trunnion_runtime_core::client::Resource;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::foreign::{Foreign, ForeignMemory};
 
-/// Memory of the same device, or page-locked memory of the host, that a CUDA device uses in place: given to
+/// Memory that a CUDA device uses in place: of its own, of another device that it reaches, or page-locked memory of the host. Given to
 /// [`Client::import`](trunnion_runtime_core::client::Client::import).
+///
+/// Another device's memory is opened to the importing device when it is imported, and stays so: all that the same context made, all of a
+/// pool, or the whole mappings. Devices that reach each other are on each other's list in
+/// [`DeviceInfo::details`](trunnion_runtime_core::properties::DeviceInfo::details), as `peers`.
 ///
 /// What is to happen when the device needs it no more is what its owner does when it is dropped.
 ///
-/// Equivalent to: a `CUdeviceptr` with a size.
+/// Equivalent to: a `CUdeviceptr` with a size; of another device's, with `cuCtxEnablePeerAccess`, `cuMemSetAccess` or `cuMemPoolSetAccess`.
 pub struct CudaImport {
     address: sys::CUdeviceptr,
     size: u64,
@@ -32,11 +39,26 @@ impl CudaImport {
     /// `size` bytes of device memory from `address` on, a multiple of the device's `binding_alignment`.
     ///
     /// # Safety
-    /// The memory is of the device that it is imported into, or that device's kernels may touch it; it was made in the device's primary
-    /// context, or by functions that belong to no context. It has so many bytes. It stays, and nobody uses it in a way that conflicts with
+    /// The memory is of the device that it is imported into, in that device's primary context or of no context; of another device; or that
+    /// device's kernels may touch it. It has so many bytes. It stays, and nobody uses it in a way that conflicts with
     /// what is issued on the imported memory, until `owner` is dropped.
     pub unsafe fn new<O: Send + 'static>(address: sys::CUdeviceptr, size: u64, owner: O) -> Self {
         Self { address, size, _owner: Mutex::new(Box::new(owner)) }
+    }
+
+    /// The memory behind a buffer of a CUDA device, for another one: what
+    /// [`Client::export`](trunnion_runtime_core::client::Client::export) gives, which keeps it where it is.
+    ///
+    /// Nothing orders the devices' work on it but what is told to: a moment of the one is waited for by the other with
+    /// [`export_event`](trunnion_runtime_core::client::Client::export_event) and
+    /// [`import_event`](trunnion_runtime_core::client::Client::import_event).
+    ///
+    /// # Safety
+    /// Nothing that is issued on the buffer conflicts with what is issued on the imported memory, unless one comes after the other.
+    pub unsafe fn of(resource: Resource<CudaResource>) -> Self {
+        let (address, size) = (resource.address(), resource.size());
+        // SAFETY: the memory is a device's, and stays while the resource is held; the rest is the caller's promise.
+        unsafe { Self::new(address, size, resource) }
     }
 }
 
@@ -58,8 +80,8 @@ impl fmt::Debug for CudaImport {
 /// A page over the memory, which holds it.
 ///
 /// # Errors
-/// [`Error::ServiceMismatch`] unless it is a [`CudaImport`]; [`Error::Misaligned`], [`Error::OutOfRange`]; [`Error::Driver`] for memory that
-/// is not this device's.
+/// [`Error::ServiceMismatch`] unless it is a [`CudaImport`]; [`Error::Misaligned`], [`Error::OutOfRange`]; [`Error::Driver`] for memory of a
+/// device that this one does not reach, and of none.
 pub(crate) fn import(device: &Arc<Device>, foreign: &Foreign) -> Result<Imported<CudaPage>> {
     let memory: &CudaImport = foreign.get()?;
     let CudaImport { address, size, .. } = *memory;
@@ -72,32 +94,34 @@ pub(crate) fn import(device: &Arc<Device>, foreign: &Foreign) -> Result<Imported
     }
     if size > 0 {
         let _current = device.enter()?;
-        check_owner(device, address)?;
+        let other = other_owner(device, address)?;
         check_extent(device, address, size)?;
+        if let Some(owner) = other {
+            PeerMemory { device, owner, address, size }.open()?;
+        }
     }
     Ok(Imported { page: CudaPage::lent(device, address, size, foreign), offset: 0 })
 }
 
-fn refuse(message: String) -> Error {
-    Error::Driver { call: "import".to_string(), code: 0, message }
-}
-
-/// The driver knows the memory as this device's, or as page-locked memory of the host, which every device reaches; where it can say so.
-fn check_owner(device: &Device, address: sys::CUdeviceptr) -> Result<()> {
-    let Some(ask) = device.functions().cuPointerGetAttribute else { return Ok(()) };
+/// The device that has the memory, where that is another one; none for page-locked memory of the host, which every device reaches, and where the
+/// driver cannot say.
+fn other_owner(device: &Device, address: sys::CUdeviceptr) -> Result<Option<sys::CUdevice>> {
+    let Some(ask) = device.functions().cuPointerGetAttribute else { return Ok(None) };
     let (kind, mut found) = (sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 0u32);
     // SAFETY: the place is for a number, which is what this attribute is.
     let known = unsafe { ask((&raw mut found).cast(), kind, address) } == status::SUCCESS;
     if known && found == sys::CUmemorytype::CU_MEMORYTYPE_HOST as u32 {
-        return Ok(());
+        return Ok(None);
     }
     let ordinal = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
     let mut owner: sys::CUdevice = -1;
     // SAFETY: the place is for a number, which is what this attribute is.
     match unsafe { ask((&raw mut owner).cast(), ordinal, address) } {
-        status::SUCCESS if owner == device.raw => Ok(()),
-        status::SUCCESS => Err(refuse(format!("memory of device {owner}, this one is {}", device.raw))),
-        status::INVALID_VALUE => Err(refuse(format!("{address:#x} is no memory that the driver knows"))),
+        status::SUCCESS => Ok(Some(owner).filter(|owner| *owner != device.raw)),
+        status::INVALID_VALUE => {
+            let message = format!("{address:#x} is no memory that the driver knows");
+            Err(Error::Driver { call: "import".to_string(), code: 0, message })
+        }
         code => Err(device.failed("cuPointerGetAttribute", code)),
     }
 }

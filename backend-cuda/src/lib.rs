@@ -27,6 +27,7 @@ mod module;
 mod nvrtc;
 mod operation;
 mod options;
+mod peer;
 mod pinned;
 mod properties;
 mod reader;

@@ -195,6 +195,7 @@ mod tests {
     use super::*;
     use crate::device::{Device, Survey};
     use crate::driver::CudaDriver;
+    use crate::import::CudaImport;
     use crate::options::CudaOptions;
     use alloc::vec::Vec;
     use core::time::Duration;
@@ -203,6 +204,8 @@ mod tests {
     use trunnion_backend_core::driver::{Driver, Outcome, Place};
     use trunnion_cuda_double::Double;
     use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
+    use trunnion_runtime_core::error::Error;
+    use trunnion_runtime_core::foreign::Foreign;
     use trunnion_runtime_core::layout::Rows;
 
     fn double() -> libloading::Library {
@@ -315,5 +318,38 @@ mod tests {
         assert_eq!(with(c"cuInit", unknown as *const ()).unwrap_err(), "cuInit: status 12345");
         let why = with(c"cuInit", no_device as *const ()).unwrap_err();
         assert_eq!(why, "cuInit: CUDA_ERROR_NO_DEVICE (100), no CUDA-capable device is detected");
+    }
+
+    #[test]
+    fn what_a_driver_lacks_to_reach_another_device_is_named() {
+        let [here, there] = [(); 2].map(|()| Double::open().unwrap().claim_device().unwrap());
+        let driver = |hidden: &[&str], ordinal: i32, maps: bool| {
+            let survey = Survey::of(&Arc::new(without(hidden).unwrap()), ordinal as u32).unwrap();
+            CudaDriver::new(Device::open(&survey, &CudaOptions::default().vmm(maps)).unwrap()).unwrap()
+        };
+        for (hidden, maps, why) in [
+            ("cuDeviceCanAccessPeer", true, ""),
+            ("cuMemSetAccess", true, " (the driver has no cuMemSetAccess)"),
+            ("cuMemRetainAllocationHandle", true, " (it is of no context, no mapping and no pool)"),
+            ("cuCtxEnablePeerAccess", false, " (the driver has no cuCtxEnablePeerAccess)"),
+        ] {
+            let mut owner = driver(&[], there.ordinal(), maps);
+            let page = owner.allocate(2 << 20).unwrap();
+            let mut user = driver(&[hidden], here.ordinal(), maps);
+            // SAFETY: refused before it is used.
+            let foreign = Foreign::new(unsafe { CudaImport::new(page.address(), page.size(), ()) });
+            let said = match user.import(&foreign).unwrap_err() {
+                Error::Driver { message, .. } => message,
+                other => panic!("{hidden}: {other}"),
+            };
+            let [owner_is, user_is] = [there, here].map(|device| device.ordinal());
+            let which = format!("memory of device {owner_is}, which device {user_is} does not reach");
+            assert_eq!(said, format!("{which}{why}: its bytes go through the host"), "{hidden}");
+            owner.release(page);
+        }
+        for device in [here, there] {
+            assert_eq!(device.take_reports().unwrap(), []);
+            device.release().unwrap();
+        }
     }
 }

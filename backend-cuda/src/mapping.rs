@@ -74,7 +74,7 @@ impl Mapping {
             return Err(Error::OutOfRange { what: "memory mapped behind a page".into(), range, size });
         }
         let address = self.address + held as u64;
-        let (location, properties, mut memory) = (device.location(), device.properties_of_memory(), 0);
+        let (properties, mut memory) = (device.properties_of_memory(), 0);
         // SAFETY: as above; the properties are of this device.
         device.check("cuMemCreate", unsafe { create(&raw mut memory, size, &raw const properties, 0) })?;
         // SAFETY: as above; the addresses are reserved, and nothing is mapped there.
@@ -83,8 +83,7 @@ impl Mapping {
             return Err(error);
         }
         self.pieces.push(Piece { size, memory });
-        let access =
-            sys::CUmemAccessDesc { location, flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+        let access = device.access();
         // SAFETY: as above; one description.
         let allowed = device.check("cuMemSetAccess", unsafe { allow(address, size, &raw const access, 1) });
         self.is_at_its_end = allowed.is_err();
@@ -144,6 +143,12 @@ impl Device {
         // Pages grow in steps of it.
         let is_step = (bytes as u64).is_power_of_two() && bytes as u64 >= PAGE_ALIGNMENT;
         is_step.then_some(bytes as u64)
+    }
+
+    /// That the device may read and write memory which is mapped, or of a pool.
+    pub(crate) fn access(&self) -> sys::CUmemAccessDesc {
+        let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        sys::CUmemAccessDesc { location: self.location(), flags }
     }
 
     fn location(&self) -> sys::CUmemLocation {

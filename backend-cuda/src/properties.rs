@@ -4,9 +4,10 @@ use crate::device::Survey;
 use crate::grid;
 use crate::library::version_text;
 use crate::options::CudaOptions;
+use crate::peer;
 use crate::tensor;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use core::ffi::{c_char, c_int};
 use core::fmt::Write;
@@ -62,6 +63,9 @@ pub(crate) fn info(survey: &Survey, options: &CudaOptions) -> Result<DeviceInfo>
     if let Some(bus) = bus(survey) {
         info = info.detail("bus", bus);
     }
+    if let Some(peers) = peers(survey) {
+        info = info.detail("peers", peers);
+    }
     let missing: vec::Vec<_> =
         survey.library.functions.offered().filter(|(_, is_there)| !is_there).map(|(name, _)| name).collect();
     if !missing.is_empty() {
@@ -98,6 +102,20 @@ fn bus(survey: &Survey) -> Option<String> {
     let code = unsafe { ask(text.as_mut_ptr(), text.len() as c_int, survey.raw) };
     let bytes = text.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0);
     (code == 0).then(|| bytes.map(char::from).collect())
+}
+
+/// The devices whose memory this one reaches, as the driver numbers them; nothing among more than anybody would list.
+fn peers(survey: &Survey) -> Option<String> {
+    const LISTED: u32 = 32;
+    if survey.count > LISTED {
+        return None;
+    }
+    let (functions, others) = (&survey.library.functions, 0..survey.count as c_int);
+    let reached: vec::Vec<_> = others
+        .filter(|other| *other != survey.raw && peer::reaches(functions, survey.raw, *other) == Ok(true))
+        .map(|other| other.to_string())
+        .collect();
+    (!reached.is_empty()).then(|| reached.join(" "))
 }
 
 /// The properties of a device, lowered by the options.

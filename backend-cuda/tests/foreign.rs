@@ -143,10 +143,14 @@ fn memory_that_is_not_the_devices_is_refused_by_name() {
         let there = start(&other);
         let freed = Arc::new(AtomicU32::new(0));
         let own = Own::new(&there, 64, &freed);
+        device.set_reaches(other, false).unwrap();
         // SAFETY: refused before it is used; so for the others.
         let error = client.import(unsafe { CudaImport::new(own.address, 64, ()) }).unwrap_err();
         let (owner, this) = (other.ordinal(), device.ordinal());
-        assert!(error.to_string().contains(&format!("memory of device {owner}, this one is {this}")), "{error}");
+        assert!(
+            error.to_string().contains(&format!("memory of device {owner}, which device {this} does not")),
+            "{error}"
+        );
         // SAFETY: as above.
         let error = client.import(unsafe { CudaImport::new(0x1230, 64, ()) }).unwrap_err();
         assert!(error.to_string().contains("0x1230 is no memory that the driver knows"), "{error}");

@@ -5,6 +5,7 @@
 mod rig;
 
 use rig::{Gate, Rig, all, each, each_with, eventually, part};
+use trunnion_backend_core::LimitOptions;
 use trunnion_backend_core::driver::Driver;
 use trunnion_backend_cuda::CudaOptions;
 
@@ -134,7 +135,8 @@ fn a_page_without_room_behind_it_is_one_that_stays_as_it_is() {
 
 #[test]
 fn what_the_device_has_is_all_that_pages_grow_to() {
-    each_with(&CudaOptions::default().memory(6 * MIB), |rig| {
+    let limits = LimitOptions { memory: Some(6 * MIB), ..LimitOptions::default() };
+    each_with(&CudaOptions::default().limits(limits), |rig| {
         let mut page = rig.driver.allocate_growing(2 * MIB, 16 * MIB).unwrap();
         rig.driver.grow(&mut page, 6 * MIB).unwrap();
         let refused = rig.driver.grow(&mut page, 8 * MIB).unwrap_err();

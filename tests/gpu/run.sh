@@ -4,7 +4,7 @@
 # section is there as soon as it is done, in what is printed and in the file that is named last, and all of them take less than five minutes.
 #
 # `run.sh [--driver FILE] [--nvrtc FILE-OR-DIRECTORY] [--out FILE]`. One GPU is tried, the first one unless CUDA_VISIBLE_DEVICES names others:
-# a process then needs no time for those beside it. The exit code is 0 when everything held, 1 when something did not, 2 for bad arguments,
+# a process then needs no time for those beside it. Only what is assumed of two devices is asked of the second one too. The exit code is 0 when everything held, 1 when something did not, 2 for bad arguments,
 # 3 where there is no GPU to try it on.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -69,6 +69,8 @@ done
 [[ -e $nvrtc ]] || refuse "$nvrtc: there is no such compiler"
 
 export TRUNNION_CUDA_DRIVER=$driver TRUNNION_CUDA_COMPILERS=$nvrtc TRUNNION_REQUIRE=cuda:gpu
+# What one device is to another is asked of two, where there are.
+two=${CUDA_VISIBLE_DEVICES-0,1}
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-0}
 note "driver:   $driver"
 note "compiler: $nvrtc"
@@ -108,7 +110,7 @@ section() {
     note "$name: $([[ $status == 0 ]] && printf ok || printf 'FAILED (%s)' "$status"), $SECONDS s so far"
 }
 
-section assumptions "$ASSUMPTIONS" "$here/trunnion-assumptions" "$driver"
+section assumptions "$ASSUMPTIONS" env CUDA_VISIBLE_DEVICES="$two" "$here/trunnion-assumptions" "$driver"
 section suite "$SUITE" "$here/trunnion-conformance" --backend cuda:gpu
 section workloads "$WORKLOADS" "$here/benches" gpu-launch gpu-pool-hit gpu-pinned-upload
 section digits "$DIGITS" "$here/digits" --backend cuda:0 --out "$out.digits"

@@ -27,8 +27,8 @@ pub(crate) struct Context {
     ending: Mutex<Vec<Arc<Stream>>>,
     /// Held while work is accepted, so that streams that wait for each other agree on the order.
     pub(crate) accepting: Mutex<()>,
-    /// Devices whose memory kernels of this context may touch.
-    peers: Mutex<HashSet<u32>>,
+    /// Contexts of other devices whose memory kernels of this one may touch.
+    peers: Mutex<HashSet<usize>>,
 }
 
 impl Context {
@@ -110,11 +110,11 @@ impl Context {
         self.device.default_pool().settle(&self.device);
     }
 
-    pub(crate) fn enable_peer(&self, other: u32) -> Outcome {
+    pub(crate) fn enable_peer(&self, other: usize) -> Outcome {
         if lock(&self.peers).insert(other) { Ok(()) } else { Err(Code::PEER_ACCESS_ALREADY_ENABLED) }
     }
 
-    pub(crate) fn disable_peer(&self, other: u32) -> Outcome {
+    pub(crate) fn disable_peer(&self, other: usize) -> Outcome {
         if lock(&self.peers).remove(&other) { Ok(()) } else { Err(Code::PEER_ACCESS_NOT_ENABLED) }
     }
 
@@ -133,8 +133,8 @@ impl Visitor for Context {
         self.device.ordinal
     }
 
-    fn reaches(&self, other: u32) -> bool {
-        lock(&self.peers).contains(&other)
+    fn reaches(&self, context: usize) -> bool {
+        lock(&self.peers).contains(&context)
     }
 
     fn reaches_pool(&self, pool: usize) -> bool {

@@ -51,6 +51,7 @@ functions! {
     cuInit(flags: c_uint);
     cuGetErrorName(status: u32, name: *mut *const c_char);
     cuDeviceGetCount(count: *mut c_int);
+    cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, other: c_int);
     cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int);
     cuDevicePrimaryCtxRelease_v2(device: c_int);
     cuDevicePrimaryCtxReset_v2(device: c_int);
@@ -59,6 +60,9 @@ functions! {
     cuCtxPushCurrent_v2(context: Handle);
     cuCtxPopCurrent_v2(context: *mut Handle);
     cuCtxSynchronize();
+    cuCtxEnablePeerAccess(context: Handle, flags: c_uint);
+    cuCtxDisablePeerAccess(context: Handle);
+    cuPointerGetAttribute(found: *mut c_void, wanted: c_uint, address: Address);
     cuMemAlloc_v2(address: *mut Address, bytes: usize);
     cuMemFree_v2(address: Address);
     cuMemAllocAsync(address: *mut Address, bytes: usize, stream: Handle);
@@ -82,6 +86,7 @@ functions! {
     cuMemRelease(memory: c_ulonglong);
     cuMemMap(address: Address, bytes: usize, offset: usize, memory: c_ulonglong, flags: c_ulonglong);
     cuMemUnmap(address: Address, bytes: usize);
+    cuMemRetainAllocationHandle(memory: *mut c_ulonglong, address: *mut c_void);
     cuMemSetAccess(address: Address, bytes: usize, access: *const Access, count: usize);
     cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: Address);
     cuStreamCreate(stream: *mut Handle, flags: c_uint);

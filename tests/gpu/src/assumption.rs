@@ -10,15 +10,20 @@ pub(crate) type Answer = Result<(), String>;
 pub(crate) struct Assumption {
     /// As a sentence.
     pub(crate) name: &'static str,
+    /// How many devices it takes.
+    pub(crate) devices: i32,
     pub(crate) ask: fn(&Device) -> Answer,
 }
 
-/// Lists functions as assumptions, by their names.
+/// Lists functions as assumptions, by their names; those that take more than one device behind how many.
 macro_rules! assumptions {
-    ($($name:ident),* $(,)?) => {
-        pub(crate) const ALL: &[$crate::assumption::Assumption] =
-            &[$($crate::assumption::Assumption { name: stringify!($name), ask: $name }),*];
+    ($($name:ident),* $(,)?; $devices:literal devices: $($other:ident),* $(,)?) => {
+        pub(crate) const ALL: &[$crate::assumption::Assumption] = &[
+            $($crate::assumption::Assumption { name: stringify!($name), devices: 1, ask: $name },)*
+            $($crate::assumption::Assumption { name: stringify!($other), devices: $devices, ask: $other },)*
+        ];
     };
+    ($($name:ident),* $(,)?) => { assumptions!($($name),*; 1 devices:); };
 }
 pub(crate) use assumptions;
 

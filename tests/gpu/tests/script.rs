@@ -59,7 +59,7 @@ fn all_sections_are_run_on_one_device() {
     let (code, said) = Package::new("all", [ASSUMPTIONS, SUITE, WORKLOADS, DIGITS]).run();
     assert_eq!(code, Some(0), "{said}");
     for line in
-        ["on 0\n", "with cuda:gpu\n", "gpu-launch gpu-pool-hit", "--backend cuda:0 --out", "gpu: everything held"]
+        ["on 0,1\n", "with cuda:gpu\n", "gpu-launch gpu-pool-hit", "--backend cuda:0 --out", "gpu: everything held"]
     {
         assert!(said.contains(line), "`{line}` is not in {said}");
     }

@@ -57,6 +57,13 @@ fn mapped(context: &Context, base: u64, size: u64) -> Outcome<Vec<Arc<Region>>> 
     Ok(found)
 }
 
+/// The regions of a range that ends in the midst of none: what is mapped together is unmapped and opened together.
+fn whole(regions: Vec<Arc<Region>>, base: u64, size: u64) -> Outcome<Vec<Arc<Region>>> {
+    let begins = regions.first().is_some_and(|first| first.base == base);
+    require(begins && regions.last().is_some_and(|last| last.end() == base + size))?;
+    Ok(regions)
+}
+
 exports! {
     fn cuMemGetAllocationGranularity(out: Out<usize>, properties: In<Properties>, _option: u32) {
         properties.get()?.device()?;
@@ -117,10 +124,7 @@ exports! {
 
     fn cuMemUnmap(address: u64, size: usize) {
         let context = contexts::current()?;
-        let regions = mapped(&context, address, size as u64)?;
-        let whole = regions.first().is_some_and(|first| first.base == address)
-            && regions.last().is_some_and(|last| last.end() == address + size as u64);
-        require(whole)?;
+        let regions = whole(mapped(&context, address, size as u64)?, address, size as u64)?;
         context.wait();
         for region in regions {
             region.free();
@@ -131,7 +135,7 @@ exports! {
 
     fn cuMemSetAccess(address: u64, size: usize, grants: In<Grant>, count: usize) {
         let context = contexts::current()?;
-        let regions = mapped(&context, address, size as u64)?;
+        let regions = whole(mapped(&context, address, size as u64)?, address, size as u64)?;
         for grant in grants.list(count)? {
             require(grant.location.kind == DEVICE && matches!(grant.flags, 0 | 1 | 3))?;
             let device = driver().device(grant.location.id)?;

@@ -91,7 +91,7 @@ fn answers(attribute: u32, region: &Region, address: u64) -> Option<Answer> {
     let is_host = matches!(region.kind, Kind::Host { .. });
     let is_managed = region.kind == Kind::Managed;
     Some(match attribute {
-        1 => Answer::Long(contexts::current_handle() as u64),
+        1 => Answer::Long(region.context as u64),
         2 => Answer::Word(if is_host { 1 } else { 2 }),
         3 => Answer::Long(address),
         4 if is_host || is_managed => Answer::Long(address),
@@ -102,6 +102,13 @@ fn answers(attribute: u32, region: &Region, address: u64) -> Option<Answer> {
         11 => Answer::Long(range(region).0),
         12 => Answer::Long(range(region).1),
         13 => Answer::Flag(true),
+        17 => Answer::Long(match region.kind {
+            Kind::Pooled { pool } => pool as u64,
+            _ => 0,
+        }),
+        // Of what is not mapped the manual does not say which mapping it is of.
+        18 if region.kind == Kind::Mapped => Answer::Long(region.size),
+        19 if region.kind == Kind::Mapped => Answer::Long(region.base),
         _ => return None,
     })
 }

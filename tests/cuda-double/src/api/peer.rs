@@ -26,12 +26,12 @@ exports! {
         if !context.device.reaches(other.device.ordinal) {
             return Err(Code::PEER_ACCESS_UNSUPPORTED);
         }
-        context.enable_peer(other.device.ordinal)
+        context.enable_peer(other.handle)
     }
 
     fn cuCtxDisablePeerAccess(peer: usize) {
         let context = contexts::current()?;
         let other = driver().contexts.get(peer).map_err(|_| Code::INVALID_CONTEXT)?;
-        context.disable_peer(other.device.ordinal)
+        context.disable_peer(other.handle)
     }
 }

@@ -30,8 +30,8 @@ impl fmt::Display for Place {
 pub(crate) trait Visitor {
     /// The device that does the work.
     fn device(&self) -> u32;
-    /// Whether kernels here may touch another device's memory.
-    fn reaches(&self, other: u32) -> bool;
+    /// Whether kernels here may touch memory that was made in another device's context.
+    fn reaches(&self, context: usize) -> bool;
     /// Whether kernels here may touch memory of a pool of another device.
     fn reaches_pool(&self, pool: usize) -> bool;
     /// Where what is noticed goes.
@@ -259,7 +259,7 @@ impl<'a> Access<'a> {
                 ))
             }
             // Copies between devices need no peer access; only kernels say where they are.
-            _ if here == there || self.place.is_none() || self.visitor.reaches(there) => Ok(()),
+            _ if here == there || self.place.is_none() || self.visitor.reaches(region.context) => Ok(()),
             _ => {
                 denied(format!("0x{address:x} is memory of device {there}, to which device {here} has no peer access"))
             }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, RwLock};
 
 use super::page::{PAGE, Page};
 use crate::clock::Stamp;
+use crate::context as contexts;
 use crate::device::Device;
 use crate::sync::{lock, read, write};
 
@@ -119,6 +120,8 @@ pub(crate) struct Region {
     pub(crate) base: u64,
     pub(crate) size: u64,
     pub(crate) kind: Kind,
+    /// The context it was made in; zero for what is of no context.
+    pub(crate) context: usize,
     pub(crate) backing: Arc<Backing>,
     /// Where in the backing the first byte lies.
     pub(crate) offset: u64,
@@ -142,7 +145,10 @@ impl fmt::Debug for Region {
 impl Region {
     pub(crate) fn new(base: u64, size: u64, kind: Kind, backing: Arc<Backing>, offset: u64) -> Self {
         let (freed, birth) = (AtomicBool::new(false), Mutex::default());
-        Self { base, size, kind, backing, offset, freed, birth, protections: RwLock::default() }
+        // What is mapped, of a pool or of a graph is a device's, whichever context asked for it.
+        let is_of_none = matches!(kind, Kind::Mapped | Kind::Pooled { .. } | Kind::Graph);
+        let context = if is_of_none { 0 } else { contexts::current_handle() };
+        Self { base, size, kind, context, backing, offset, freed, birth, protections: RwLock::default() }
     }
 
     pub(crate) fn end(&self) -> u64 {
