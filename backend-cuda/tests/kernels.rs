@@ -129,7 +129,7 @@ fn constants_are_macros_of_cuda_c_and_nothing_else_has_them() {
         for (size, factor, expected) in [(4.0, 0.5, 3.5_f32), (1.0, -2.25, 0.75), (2.0, 1e20, 1e20)] {
             let compiled = rig.compile(kernel(size, factor)).unwrap();
             let page = rig.page_of(&[0; 4]);
-            rig.run(&compiled, [1, 1, 1], &[part(&page, 0, 4)], &[]);
+            rig.run_with(&compiled, [1, 1, 1], &[part(&page, 0, 4)], &[]).unwrap();
             assert_eq!(rig.read_u32(part(&page, 0, 4)), [expected.to_bits()]);
         }
         let (message, line) = does_not_compile(rig, kernel(0.5, 1.0));
@@ -150,7 +150,7 @@ fn headers_are_found_where_the_options_say_and_beside_the_compiler() {
     compiling(&plain().include_path(&directory), |rig| {
         let kernel = rig.compile(cuda("k", text, one())).unwrap();
         let page = rig.page_of(&[0; 4]);
-        rig.run(&kernel, [1, 1, 1], &[part(&page, 0, 4)], &[]);
+        rig.run_with(&kernel, [1, 1, 1], &[part(&page, 0, 4)], &[]).unwrap();
         assert_eq!(rig.read_u32(part(&page, 0, 4)), [7]);
     });
     compiling(&plain(), |rig| {
@@ -166,7 +166,7 @@ fn ptx_runs_and_needs_no_compiler() {
     each_with(&plain(), |rig| {
         let kernel = rig.compile(ptx("seven", SEVEN, one())).unwrap();
         let page = rig.page_of(&[0; 4]);
-        rig.run(&kernel, [1, 1, 1], &[part(&page, 0, 4)], &[]);
+        rig.run_with(&kernel, [1, 1, 1], &[part(&page, 0, 4)], &[]).unwrap();
         assert_eq!(rig.read_u32(part(&page, 0, 4)), [7]);
     });
     let device = claim();
@@ -296,7 +296,7 @@ fn kernels_compile_together_and_answer_in_order() {
         kernels.remove(2);
         for ((compiled, kernel), i) in answers.into_iter().zip(&kernels).zip(1..) {
             let compiled = Compiled { kernel: kernel.clone(), code: compiled.unwrap().code };
-            rig.run(&compiled, [1, 1, 1], &[part(&page, 0, 256)], &[]);
+            rig.run_with(&compiled, [1, 1, 1], &[part(&page, 0, 256)], &[]).unwrap();
             assert_eq!(rig.read_u32(part(&page, 0, 4)), [(1..=i).sum::<u32>()]);
         }
     });
@@ -311,7 +311,8 @@ fn stored_code_is_used_where_it_is_whole_and_replaced_where_it_is_not() {
         let again = rig.driver.compile(&kernel, Bounds::Checked, Some(&bytes)).unwrap();
         assert!(matches!(again.stored, StoredCode::Used), "{:?}", again.stored);
         let page = rig.page_of(&[5; 64]);
-        rig.run(&Compiled { kernel: kernel.clone(), code: again.code }, [1, 1, 1], &[part(&page, 0, 256)], &[]);
+        rig.run_with(&Compiled { kernel: kernel.clone(), code: again.code }, [1, 1, 1], &[part(&page, 0, 256)], &[])
+            .unwrap();
         assert_eq!(rig.read_u32(part(&page, 0, 4)), [6]);
 
         // Empty, cut off, overwritten, another kernel's, code that is none.

@@ -75,7 +75,7 @@ fn a_kernel_runs_over_the_part_of_a_page_it_is_given() {
     each_compiling(|rig| {
         let kernel = rig.compile(add()).unwrap();
         let page = rig.page_of(&[7; 512]);
-        rig.run(&kernel, [4, 1, 1], &[part(&page, 256, 400)], &[]);
+        rig.run_with(&kernel, [4, 1, 1], &[part(&page, 256, 400)], &[]).unwrap();
         let expected: Vec<u32> = (0..512).map(|i| if (64..164).contains(&i) { 8 } else { 7 }).collect();
         assert_eq!(rig.read_u32(part(&page, 0, 2048)), expected);
     });
@@ -121,7 +121,7 @@ fn a_kernel_takes_as_many_lengths_as_it_declares() {
             let kernel = rig.compile(cuda("take", &text, interface)).unwrap();
             let page = rig.page_of(&[0; 64]);
             let buffers = [part(&page, 0, 8), part(&page, 128, 16)];
-            rig.run(&kernel, [1, 1, 1], &buffers, &513_u16.to_ne_bytes());
+            rig.run_with(&kernel, [1, 1, 1], &buffers, &513_u16.to_ne_bytes()).unwrap();
             assert_eq!(rig.read_u32(part(&page, 0, 4)), [expected]);
             assert_eq!(rig.read_u32(part(&page, 140, 4)), [513]);
         }
@@ -133,7 +133,7 @@ fn a_buffer_of_no_bytes_is_a_pointer_and_no_length() {
     each_compiling(|rig| {
         let kernel = rig.compile(lengths()).unwrap();
         let (out, page) = (rig.page_of(&[99; 4]), rig.page_of(&[1; 64]));
-        rig.run(&kernel, [2, 3, 1], &[part(&out, 0, 16), part(&page, 0, 0), part(&page, 0, 20)], &[]);
+        rig.run_with(&kernel, [2, 3, 1], &[part(&out, 0, 16), part(&page, 0, 0), part(&page, 0, 20)], &[]).unwrap();
         assert_eq!(rig.read_u32(part(&out, 0, 16)), [0, 20, 6, 1]);
     });
 }
@@ -171,7 +171,7 @@ fn shared_memory_is_the_sources_own_and_what_the_interface_declares_beyond_it() 
             let kernel = rig.compile(kernel).unwrap();
             assert_eq!(kernel.code.shared_bytes(), together);
             let (x, out) = (rig.page_of(&(0..256).collect::<Vec<_>>()), rig.page_of(&[0; 4]));
-            rig.run(&kernel, [4, 1, 1], &[part(&x, 0, 1024), part(&out, 0, 16)], &[]);
+            rig.run_with(&kernel, [4, 1, 1], &[part(&x, 0, 1024), part(&out, 0, 16)], &[]).unwrap();
             let sums: Vec<u32> = (0..4).map(|i| (64 * i..64 * (i + 1)).sum()).collect();
             assert_eq!(rig.read_u32(part(&out, 0, 16)), sums);
         });

@@ -5,12 +5,10 @@
 mod rig;
 
 use rig::{Gate, PATIENCE, Rig, all, each, each_with, part};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_cuda::CudaOptions;
-use trunnion_runtime_core::bytes::HostBuffer;
-use trunnion_runtime_core::layout::Rows;
+use trunnion_driver_rig::streams;
 use trunnion_runtime_core::platform::Deadline;
 
 #[test]
@@ -90,54 +88,13 @@ fn a_batch_of_nothing_finishes_when_what_it_came_after_does() {
 
 #[test]
 fn a_read_gives_the_bytes_of_its_place_in_the_order_not_what_came_later() {
-    each(|rig| {
-        let page = rig.page_of_bytes(&[40; 16]);
-        let mut stream = rig.driver.open_stream().unwrap();
-        for seq in [1, 3] {
-            rig.fill(&mut stream, seq, all(&page), &[40 + seq as u8]);
-            rig.driver.barrier(&mut stream);
-            let into = HostBuffer::zeroed(4).unwrap();
-            // SAFETY: the test waits before the page is freed.
-            unsafe { rig.driver.read(&mut stream, seq + 1, 5, part(&page, 0, 4), &Rows::single(4), into) }.unwrap();
-            rig.driver.barrier(&mut stream);
-            rig.driver.submit(&mut stream, seq + 1).unwrap();
-        }
-        let outcome = rig.finish(&mut stream, 4);
-        let read: Vec<_> = outcome.read.iter().map(|(seq, index, bytes)| (*seq, *index, bytes.as_slice()[0])).collect();
-        assert_eq!(read, [(2, 5, 41), (4, 5, 43)]);
-        rig.driver.close_stream(stream);
-    });
+    each(|rig| streams::a_read_gives_the_bytes_of_its_place_in_the_order_not_what_came_later(rig));
 }
 
 #[test]
 fn each_finished_batch_is_told_of_and_an_idle_device_tells_nothing() {
     each_with(&CudaOptions::default(), |rig| {
-        let page = rig.page_of_bytes(&[0; 4]);
-        let mut stream = rig.driver.open_stream().unwrap();
-        for seq in 1..=20 {
-            rig.fill(&mut stream, seq, all(&page), &[seq as u8]);
-            rig.driver.submit(&mut stream, seq).unwrap();
-            let start = Instant::now();
-            // Looked at only when something was told.
-            loop {
-                let told = rig.notified.load(Ordering::SeqCst);
-                if rig.driver.poll(&mut stream, &mut Outcome::default()) == Ok(seq) {
-                    break;
-                }
-                while rig.notified.load(Ordering::SeqCst) == told {
-                    assert!(start.elapsed() < PATIENCE, "batch {seq} was not told of");
-                    std::thread::yield_now();
-                }
-            }
-        }
-        // What is told of the last batch may come late on a busy machine; one that told now and then would never be quiet.
-        let quiet = (0..8).any(|_| {
-            let before = rig.notified.load(Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(300));
-            rig.notified.load(Ordering::SeqCst) == before
-        });
-        assert!(quiet, "told of {} ends of 20", rig.notified.load(Ordering::SeqCst));
-        rig.driver.close_stream(stream);
+        streams::each_finished_batch_is_told_of_and_an_idle_device_tells_nothing(rig)
     });
 }
 

@@ -58,7 +58,7 @@ fn tiles_come_from_where_the_buffer_lies_with_zeros_where_they_hang_over() {
         // Ten numbers a row at a distance of twelve, behind other things in the page.
         let numbers: Vec<u32> = (0..4).chain(1..=12 * 6).collect();
         let (x, out) = (rig.page_of(&numbers), rig.page_of(&[99; 128]));
-        rig.run(&kernel, [2, 2, 1], &[part(&x, 16, 12 * 6 * 4), part(&out, 0, 512)], &shape(10, 6, 48));
+        rig.run_with(&kernel, [2, 2, 1], &[part(&x, 16, 12 * 6 * 4), part(&out, 0, 512)], &shape(10, 6, 48)).unwrap();
         let element = |i: usize| {
             let (tile, within) = (i / 32, i % 32);
             let (column, row) = (tile % 2 * 8 + within % 8, tile / 2 * 4 + within / 8);
@@ -66,7 +66,7 @@ fn tiles_come_from_where_the_buffer_lies_with_zeros_where_they_hang_over() {
         };
         assert_eq!(rig.read_u32(part(&out, 0, 512)), (0..128).map(element).collect::<Vec<_>>());
         // Other shapes are other parameters, not another kernel.
-        rig.run(&kernel, [1, 1, 1], &[part(&x, 16, 64), part(&out, 0, 128)], &shape(4, 2, 32));
+        rig.run_with(&kernel, [1, 1, 1], &[part(&x, 16, 64), part(&out, 0, 128)], &shape(4, 2, 32)).unwrap();
         assert_eq!(rig.read_u32(part(&out, 0, 64)), [1, 2, 3, 4, 0, 0, 0, 0, 9, 10, 11, 12, 0, 0, 0, 0]);
         assert_eq!(rig.device.calls("cuTensorMapEncodeTiled").unwrap(), 2);
     });
@@ -166,7 +166,7 @@ fn as_many_maps_as_a_function_takes_work_and_more_are_refused_with_both_numbers(
         // Two pointers, padding up to the maps, the maps, the parameters: beyond the 4 KiB of older drivers.
         let kernel = rig.compile(many(255)).unwrap();
         let (x, out) = (rig.page_of(&[1; 64]), rig.page_of(&[0; 64]));
-        rig.run(&kernel, [1, 1, 1], &[part(&x, 0, 256), part(&out, 0, 128)], &shape(8, 8, 32));
+        rig.run_with(&kernel, [1, 1, 1], &[part(&x, 0, 256), part(&out, 0, 128)], &shape(8, 8, 32)).unwrap();
         assert_eq!(rig.first(&out), 9);
         let before = rig.device.calls("cuModuleLoadDataEx").unwrap();
         for maps in [256, 10_000] {

@@ -45,7 +45,7 @@ fn stores(rig: &mut Rig, text: &str, stored: Option<&[u8]>) -> (u32, StoredCode)
     let kernel = rig.prepare(cuda("k", text, one())).unwrap();
     let compiled = rig.driver.compile(&kernel, Bounds::Unchecked, stored).unwrap();
     let page = rig.page_of(&[0; 4]);
-    rig.run(&Compiled { kernel, code: compiled.code }, [1, 1, 1], &[part(&page, 0, 4)], &[]);
+    rig.run_with(&Compiled { kernel, code: compiled.code }, [1, 1, 1], &[part(&page, 0, 4)], &[]).unwrap();
     (rig.first(&page), compiled.stored)
 }
 

@@ -4,138 +4,39 @@
 
 mod rig;
 
-use rig::{Rig, all, each, each_with, eventually, part};
-use std::sync::Arc;
+use rig::{all, each, each_with, eventually, part};
 use trunnion_backend_core::driver::Driver;
 use trunnion_backend_cuda::{CudaOptions, CudaResource};
+use trunnion_driver_rig::transfers::{self, counting};
 use trunnion_runtime_core::access::Access;
-use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
-use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::layout::Rows;
-use trunnion_runtime_core::server::Pattern;
-
-fn counting(size: usize) -> Vec<u8> {
-    (0..size).map(|i| (i * 7 + i / 251) as u8).collect()
-}
 
 #[test]
 fn writes_copies_and_reads_are_byte_exact_at_odd_sizes_and_places() {
-    each(|rig| {
-        let sizes = [0, 1, 3, 25, 63, 64, 65, 4097, 70_001];
-        for (size, offset) in sizes.into_iter().flat_map(|size| [0, 1, 2, 77].map(|offset| (size, offset))) {
-            let (source, target) = (rig.page_of_bytes(&[0xEE; 80_000]), rig.page_of_bytes(&[0xDD; 80_000]));
-            let bytes = counting(size as usize);
-            let mut stream = rig.driver.open_stream().unwrap();
-            rig.write(&mut stream, 1, &bytes, part(&source, offset, size));
-            rig.driver.barrier(&mut stream);
-            let (from, to, rows) = (part(&source, offset, size), part(&target, 3 + offset, size), Rows::single(size));
-            // SAFETY: the test waits before the pages are freed.
-            unsafe { rig.driver.copy(&mut stream, 2, from, &rows, to, &rows) }.unwrap();
-            rig.driver.barrier(&mut stream);
-            rig.driver.submit(&mut stream, 2).unwrap();
-            assert!(rig.finish(&mut stream, 2).failed.is_empty());
-            let start = (3 + offset) as usize;
-            let mut expected = vec![0xDD; 80_000];
-            expected[start..start + size as usize].copy_from_slice(&bytes);
-            assert!(rig.read(part(&target, 0, 80_000)) == expected, "{size} bytes at {offset}");
-            assert!(rig.read(to) == bytes, "{size} bytes at {offset}");
-            rig.driver.close_stream(stream);
-        }
-    });
+    each(|rig| transfers::writes_copies_and_reads_are_byte_exact_at_odd_sizes_and_places(rig));
 }
 
 #[test]
 fn rows_are_written_copied_and_read_and_the_gaps_between_them_stay() {
-    each(|rig| {
-        // 3 × 4 rows of 25 bytes, 32 apart and 200 apart; the same rows at other distances.
-        let padded = Rows { row: 25, outer: vec![(3, 200), (4, 32)] };
-        let spread = Rows { row: 25, outer: vec![(12, 50)] };
-        let bytes = counting(300);
-        let (a, b) = (rig.page_of_bytes(&[1; 1024]), rig.page_of_bytes(&[2; 1024]));
-        let mut stream = rig.driver.open_stream().unwrap();
-        rig.write_rows(&mut stream, 1, Bytes::copy_from_slice(&bytes), part(&a, 5, 600), &padded);
-        rig.driver.barrier(&mut stream);
-        // SAFETY: the test waits before the pages are freed.
-        unsafe { rig.driver.copy(&mut stream, 2, part(&a, 5, 600), &padded, part(&b, 9, 600), &spread) }.unwrap();
-        rig.driver.submit(&mut stream, 2).unwrap();
-        assert!(rig.finish(&mut stream, 2).failed.is_empty());
-        let placed = |rows: &Rows, gap: u8, at: usize| {
-            let (mut page, mut row) = (vec![gap; 1024], 0);
-            rows.for_each(|offset| {
-                let start = at + offset as usize;
-                page[start..start + 25].copy_from_slice(&bytes[row..row + 25]);
-                row += 25;
-            });
-            page
-        };
-        assert!(rig.read(part(&a, 0, 1024)) == placed(&padded, 1, 5));
-        assert!(rig.read(part(&b, 0, 1024)) == placed(&spread, 2, 9));
-        assert_eq!(rig.read_rows(part(&b, 9, 600), &spread), bytes);
-        rig.driver.close_stream(stream);
-    });
+    each(|rig| transfers::rows_are_written_copied_and_read_and_the_gaps_between_them_stay(rig));
 }
 
 #[test]
 fn many_rows_are_copied_in_one_call() {
     each_with(&CudaOptions::default(), |rig| {
-        let rows = Rows { row: 3, outer: vec![(5000, 7)] };
-        let bytes = counting(15_000);
-        let page = rig.page_of_bytes(&[9; 35_000]);
-        let mut stream = rig.driver.open_stream().unwrap();
-        rig.write_rows(&mut stream, 1, Bytes::copy_from_slice(&bytes), part(&page, 0, 35_000), &rows);
-        rig.driver.submit(&mut stream, 1).unwrap();
-        assert!(rig.finish(&mut stream, 1).failed.is_empty());
-        assert!(rig.read_rows(part(&page, 0, 35_000), &rows) == bytes);
+        transfers::many_rows_are_copied_in_as_many_calls_as_it_takes(rig);
         assert_eq!(rig.device.calls("cuMemcpy2DAsync_v2").unwrap(), 2);
-        rig.driver.close_stream(stream);
     });
 }
 
 #[test]
 fn transfers_longer_than_a_staging_block_arrive_whole() {
-    each_with(&CudaOptions::default(), |rig| {
-        let size = (16 << 20) + 4099;
-        let bytes = counting(size);
-        let page = rig.driver.allocate((size as u64).next_multiple_of(4096)).unwrap();
-        let mut stream = rig.driver.open_stream().unwrap();
-        for round in 1..=3 {
-            rig.write(&mut stream, round, &bytes, part(&page, 0, size as u64));
-            rig.driver.submit(&mut stream, round).unwrap();
-            assert!(rig.finish(&mut stream, round).failed.is_empty());
-        }
-        assert!(rig.read(part(&page, 0, size as u64)) == bytes);
-        rig.driver.close_stream(stream);
-    });
+    each_with(&CudaOptions::default(), |rig| transfers::transfers_longer_than_a_staging_block_arrive_whole(rig));
 }
 
 #[test]
 fn fills_repeat_every_pattern_at_any_place() {
-    each(|rig| {
-        let patterns: [&[u8]; 6] = [
-            &[5],
-            &[1, 2],
-            &[1, 2, 3, 4],
-            &[0; 16],
-            &[1, 2, 3, 4, 5, 6, 7, 8],
-            &[9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3, 4, 5, 6],
-        ];
-        for pattern in patterns {
-            for (offset, size) in [(0, 256), (3, 25), (1, 2), (5, 0), (6, 90_000), (4, 65_536 + 24)] {
-                let page = rig.page_of_bytes(&[0xEE; 100_000]);
-                let mut stream = rig.driver.open_stream().unwrap();
-                let place = part(&page, offset as u64, size as u64);
-                // SAFETY: the test waits before the page is freed.
-                unsafe { rig.driver.fill(&mut stream, 1, place, Pattern::new(pattern).unwrap()) }.unwrap();
-                rig.driver.submit(&mut stream, 1).unwrap();
-                assert!(rig.finish(&mut stream, 1).failed.is_empty());
-                let mut expected = vec![0xEE; 100_000];
-                let filled = expected[offset..offset + size].iter_mut().enumerate();
-                filled.for_each(|(i, byte)| *byte = pattern[i % pattern.len()]);
-                assert!(rig.read(part(&page, 0, 100_000)) == expected, "{pattern:?}, {size} bytes at {offset}");
-                rig.driver.close_stream(stream);
-            }
-        }
-    });
+    each(|rig| transfers::fills_repeat_every_pattern_at_any_place(rig));
 }
 
 #[test]
@@ -172,65 +73,13 @@ fn memory_in_place_is_an_address_that_the_host_does_not_reach() {
 
 #[test]
 fn page_locked_bytes_are_copied_from_where_they_are() {
-    each(|rig| {
-        let mut memory = rig.driver.pin(1000).unwrap();
-        memory.as_mut_slice().copy_from_slice(&counting(1000));
-        struct Shared(Box<dyn trunnion_runtime_core::staging::PinnedMemory>);
-        impl AsRef<[u8]> for Shared {
-            fn as_ref(&self) -> &[u8] {
-                self.0.as_slice()
-            }
-        }
-        let bytes = Bytes::from_pinned(Arc::new(Shared(memory)));
-        // Page-locked, but by nobody this device knows.
-        let foreign = Bytes::from_pinned(Arc::new(counting(1000)));
-        for bytes in [bytes, foreign] {
-            let page = rig.page_of_bytes(&[0; 512]);
-            let mut stream = rig.driver.open_stream().unwrap();
-            let part_of = bytes.slice(101..126).unwrap();
-            rig.write_rows(&mut stream, 1, part_of, part(&page, 7, 25), &Rows::single(25));
-            rig.driver.submit(&mut stream, 1).unwrap();
-            drop(bytes);
-            assert!(rig.finish(&mut stream, 1).failed.is_empty());
-            assert_eq!(rig.read(part(&page, 7, 25)), counting(1000)[101..126]);
-            rig.driver.close_stream(stream);
-        }
-    });
+    each(|rig| transfers::page_locked_bytes_are_copied_from_where_they_are(rig));
 }
 
 #[test]
 fn places_and_lengths_that_do_not_fit_are_refused_and_encode_nothing() {
-    each_with(&CudaOptions::default(), |rig: &mut Rig| {
-        let page = rig.page_of_bytes(&[3; 256]);
-        let mut stream = rig.driver.open_stream().unwrap();
-        let outside = part(&page, page.size() - 8, 16);
-        let (rows, long) = (Rows::single(16), Rows::single(32));
-        let bytes = Bytes::copy_from_slice(&[0_u8; 16]);
-        let zeros = || HostBuffer::zeroed(16).unwrap();
-        // SAFETY: none of these is encoded.
-        let refused = unsafe {
-            [
-                rig.driver.write(&mut stream, 1, bytes.clone(), outside, &rows),
-                rig.driver.write(&mut stream, 1, bytes.clone(), part(&page, 0, 16), &long),
-                rig.driver.write(&mut stream, 1, bytes, part(&page, 0, 64), &long),
-                rig.driver.read(&mut stream, 1, 0, outside, &rows, zeros()),
-                rig.driver.read(&mut stream, 1, 0, all(&page), &long, zeros()),
-                rig.driver.copy(&mut stream, 1, outside, &rows, part(&page, 0, 16), &rows),
-                rig.driver.copy(&mut stream, 1, part(&page, 0, 32), &long, part(&page, 64, 16), &rows),
-                rig.driver.fill(&mut stream, 1, outside, Pattern::new(&[1]).unwrap()),
-                rig.driver.fill(&mut stream, 1, part(&page, u64::MAX, 2), Pattern::new(&[1]).unwrap()),
-            ]
-        };
-        for (i, answer) in refused.into_iter().enumerate() {
-            assert!(
-                matches!(answer, Err(Error::OutOfRange { .. } | Error::WrongLength { .. })),
-                "call {i}: {answer:?}"
-            );
-        }
-        rig.driver.submit(&mut stream, 1).unwrap();
-        assert!(rig.finish(&mut stream, 1).failed.is_empty());
-        assert_eq!(rig.read(part(&page, 0, 256)), [3; 256]);
-        rig.driver.close_stream(stream);
+    each_with(&CudaOptions::default(), |rig| {
+        transfers::places_and_lengths_that_do_not_fit_are_refused_and_encode_nothing(rig)
     });
 }
 

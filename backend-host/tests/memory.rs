@@ -5,82 +5,53 @@
 mod rig;
 
 use rig::{Rig, all, host, part};
-use trunnion_backend_core::driver::{Driver, Place};
-use trunnion_backend_host::{HostOptions, HostPage, HostResource, HostStream};
+use trunnion_backend_core::driver::Driver;
+use trunnion_backend_host::{HostOptions, HostResource, LimitOptions};
+use trunnion_driver_rig::transfers::{self, counting};
 use trunnion_runtime_core::access::Access;
-use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
-use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::layout::Rows;
-use trunnion_runtime_core::server::Pattern;
-
-fn numbers(count: usize) -> Vec<u8> {
-    (0..count).map(|i| (i.wrapping_mul(2_654_435_761) >> 7) as u8).collect()
-}
 
 /// Both ways a device can have its memory.
-fn rigs() -> [Rig; 2] {
-    [false, true].map(|separate| host(HostOptions::default().separate_memory(separate)))
-}
-
-fn copy(
-    rig: &mut Rig,
-    stream: &mut HostStream,
-    source: (Place<'_, HostPage>, &Rows),
-    target: (Place<'_, HostPage>, &Rows),
-) -> Result<(), Error> {
-    // SAFETY: each test waits for the stream before it goes on.
-    unsafe { rig.driver.copy(stream, 1, source.0, source.1, target.0, target.1) }
-}
-
-#[test]
-fn what_is_written_is_read_at_every_size_and_offset() {
-    for mut rig in rigs() {
-        let page = rig.driver.allocate(3 << 20).unwrap();
-        for size in [0, 1, 25, 4096, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, 200_003, (2 << 20) + 777] {
-            for offset in [0, 1, 64] {
-                let bytes = numbers(size);
-                let mut stream = rig.driver.open_stream().unwrap();
-                rig.write(&mut stream, 1, &bytes, part(&page, offset, size as u64));
-                rig.driver.submit(&mut stream, 1).unwrap();
-                assert!(rig.finish(&mut stream, 1).failed.is_empty());
-                assert!(rig.read(part(&page, offset, size as u64)) == bytes, "{size} bytes at {offset}");
-            }
-        }
+fn each(test: fn(&mut Rig)) {
+    for separate in [false, true] {
+        test(&mut host(HostOptions::default().separate_memory(separate)));
     }
 }
 
 #[test]
-fn rows_are_written_copied_and_read_with_their_gaps_left_alone() {
-    for mut rig in rigs() {
-        let (a, b) = (rig.driver.allocate(1 << 20).unwrap(), rig.driver.allocate(1 << 20).unwrap());
-        let padded = Rows { row: 100, outer: vec![(7, 20_000), (9, 128)] };
-        let other = Rows { row: 900, outer: vec![(7, 1024)] };
-        let bytes = numbers(6300);
-        let mut stream = rig.driver.open_stream().unwrap();
-        // SAFETY: the test waits for the stream before it goes on.
-        unsafe {
-            rig.driver.fill(&mut stream, 1, all(&a), Pattern::new(&[9]).unwrap()).unwrap();
-            rig.driver.fill(&mut stream, 1, all(&b), Pattern::new(&[8, 7]).unwrap()).unwrap();
-            rig.driver.write(&mut stream, 1, Bytes::from_vec(bytes.clone()), all(&a), &padded).unwrap();
-        }
-        copy(&mut rig, &mut stream, (all(&a), &padded), (all(&b), &other)).unwrap();
-        let into = HostBuffer::zeroed(6300).unwrap();
-        // SAFETY: as above.
-        unsafe { rig.driver.read(&mut stream, 1, 5, all(&b), &other, into) }.unwrap();
-        rig.driver.submit(&mut stream, 1).unwrap();
-        let outcome = rig.finish(&mut stream, 1);
-        assert_eq!(outcome.read[0].1, 5);
-        assert!(outcome.read[0].2.as_slice() == bytes);
-        let mut expected = vec![9; 1 << 20];
-        let mut at = 0;
-        padded.for_each(|row| {
-            expected[row as usize..row as usize + 100].copy_from_slice(&bytes[at..at + 100]);
-            at += 100;
-        });
-        assert!(rig.read(all(&a)) == expected);
-        let b = rig.read(all(&b));
-        assert_eq!((&b[..900], &b[900..904], &b[1020..1024]), (&bytes[..900], &[8, 7, 8, 7][..], &[8, 7, 8, 7][..]));
-    }
+fn writes_copies_and_reads_are_byte_exact_at_odd_sizes_and_places() {
+    each(transfers::writes_copies_and_reads_are_byte_exact_at_odd_sizes_and_places);
+}
+
+#[test]
+fn rows_are_written_copied_and_read_and_the_gaps_between_them_stay() {
+    each(transfers::rows_are_written_copied_and_read_and_the_gaps_between_them_stay);
+}
+
+#[test]
+fn many_rows_are_copied_in_as_many_calls_as_it_takes() {
+    each(transfers::many_rows_are_copied_in_as_many_calls_as_it_takes);
+}
+
+#[test]
+fn transfers_longer_than_a_staging_block_arrive_whole() {
+    each(transfers::transfers_longer_than_a_staging_block_arrive_whole);
+}
+
+#[test]
+fn fills_repeat_every_pattern_at_any_place() {
+    each(transfers::fills_repeat_every_pattern_at_any_place);
+}
+
+#[test]
+fn page_locked_bytes_are_copied_from_where_they_are() {
+    let pinned = LimitOptions { pinned_memory: Some(1 << 20), ..LimitOptions::default() };
+    transfers::page_locked_bytes_are_copied_from_where_they_are(&mut host(HostOptions::default().limits(pinned)));
+}
+
+#[test]
+fn places_and_lengths_that_do_not_fit_are_refused_and_encode_nothing() {
+    each(transfers::places_and_lengths_that_do_not_fit_are_refused_and_encode_nothing);
 }
 
 #[test]
@@ -89,43 +60,17 @@ fn large_copies_and_fills_are_whole_on_however_many_threads() {
         let mut rig = host(HostOptions::default().threads(threads));
         let size = (5 << 20) + 64;
         let (a, b) = (rig.driver.allocate(size).unwrap(), rig.driver.allocate(size).unwrap());
-        let bytes = numbers(size as usize - 3);
+        let bytes = counting(size as usize - 3);
         let rows = Rows::single(size - 3);
         let mut stream = rig.driver.open_stream().unwrap();
         rig.write(&mut stream, 1, &bytes, part(&a, 0, size - 3));
-        copy(&mut rig, &mut stream, (all(&a), &rows), (all(&b), &rows)).unwrap();
-        // SAFETY: the test waits for the stream before it goes on.
-        unsafe { rig.driver.fill(&mut stream, 1, all(&a), Pattern::new(&[1, 2, 3, 4]).unwrap()) }.unwrap();
+        rig.copy_rows(&mut stream, 1, (all(&a), &rows), (all(&b), &rows));
+        rig.fill(&mut stream, 1, all(&a), &[1, 2, 3, 4]);
         rig.driver.submit(&mut stream, 1).unwrap();
         assert!(rig.finish(&mut stream, 1).failed.is_empty());
         assert!(rig.read(part(&b, 0, size - 3)) == bytes);
         assert!(rig.read(all(&a)).chunks(4).all(|four| four == [1, 2, 3, 4]));
     }
-}
-
-#[test]
-fn what_does_not_fit_is_refused_and_nothing_is_encoded() {
-    let mut rig = host(HostOptions::default());
-    let page = rig.page_of(&[3; 16]);
-    let mut stream = rig.driver.open_stream().unwrap();
-    let rows = Rows::single(8);
-    let wide = Rows { row: 4, outer: vec![(2, 61)] };
-    // SAFETY: nothing is encoded.
-    unsafe {
-        let refused = rig.driver.write(&mut stream, 1, Bytes::from_vec(vec![0; 7]), all(&page), &rows);
-        assert!(matches!(refused, Err(Error::WrongLength { got: 7, expected: 8, .. })), "{refused:?}");
-        let refused = rig.driver.write(&mut stream, 1, Bytes::from_vec(vec![0; 8]), all(&page), &wide);
-        assert!(matches!(refused, Err(Error::OutOfRange { size: 64, .. })), "{refused:?}");
-        let refused = rig.driver.read(&mut stream, 1, 0, part(&page, 60, 8), &rows, HostBuffer::zeroed(8).unwrap());
-        assert!(matches!(refused, Err(Error::OutOfRange { size: 64, .. })), "{refused:?}");
-        let refused = rig.driver.fill(&mut stream, 1, part(&page, u64::MAX, 8), Pattern::new(&[0]).unwrap());
-        assert!(matches!(refused, Err(Error::OutOfRange { size: 64, .. })), "{refused:?}");
-    }
-    let refused = copy(&mut rig, &mut stream, (all(&page), &rows), (all(&page), &Rows::single(9)));
-    assert!(matches!(refused, Err(Error::WrongLength { got: 8, expected: 9, .. })), "{refused:?}");
-    rig.driver.submit(&mut stream, 1).unwrap();
-    rig.finish(&mut stream, 1);
-    assert_eq!(rig.read_u32(all(&page)), [3; 16]);
 }
 
 #[test]

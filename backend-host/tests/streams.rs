@@ -8,7 +8,7 @@ use rig::{Functions, PATIENCE, Rig, all, host, part};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use trunnion_backend_core::driver::{Driver, Outcome};
+use trunnion_backend_core::driver::Driver;
 use trunnion_backend_host::{HostDriver, HostOptions};
 use trunnion_driver_rig::streams::{self, Steps};
 #[cfg(feature = "std")]
@@ -183,19 +183,14 @@ fn an_empty_batch_finishes_after_what_was_submitted_before() {
 }
 
 #[test]
+fn a_read_gives_the_bytes_of_its_place_in_the_order_not_what_came_later() {
+    streams::a_read_gives_the_bytes_of_its_place_in_the_order_not_what_came_later(&mut host(HostOptions::default()));
+}
+
+#[test]
 #[cfg(feature = "std")]
-fn what_is_finished_is_told_of() {
-    let mut rig = host(HostOptions::default());
-    let kernel = rig.kernel("nothing", Interface::new(), |_| Ok(()));
-    let mut stream = rig.driver.open_stream().unwrap();
-    rig.launch(&mut stream, 1, &kernel, [3, 1, 1], &[]).unwrap();
-    rig.driver.submit(&mut stream, 1).unwrap();
-    let start = Instant::now();
-    while rig.notified.load(Ordering::SeqCst) == 0 {
-        assert!(start.elapsed() < PATIENCE, "nobody was notified");
-        std::thread::yield_now();
-    }
-    assert_eq!(rig.driver.poll(&mut stream, &mut Outcome::default()).unwrap(), 1);
+fn each_finished_batch_is_told_of_and_an_idle_device_tells_nothing() {
+    streams::each_finished_batch_is_told_of_and_an_idle_device_tells_nothing(&mut host(HostOptions::default()));
 }
 
 #[test]

@@ -4,14 +4,11 @@
 
 mod rig;
 
-use rig::{PATIENCE, Rig, all, each, each_with, part};
-use std::sync::atomic::Ordering;
+use rig::{Rig, all, each, each_with, part};
 use std::time::{Duration, Instant};
-use trunnion_backend_core::driver::{Driver, Outcome};
+use trunnion_backend_core::driver::Driver;
 use trunnion_backend_vulkan::{VulkanDriver, VulkanOptions};
 use trunnion_driver_rig::streams::{self, Steps};
-use trunnion_runtime_core::bytes::HostBuffer;
-use trunnion_runtime_core::layout::Rows;
 
 /// Some thousand steps, so that what does not wait comes too early.
 const ADD: &str = "
@@ -52,58 +49,12 @@ fn completion_is_in_order_and_draining_waits_for_all_of_it() {
 
 #[test]
 fn a_read_gives_the_bytes_of_its_place_in_the_order_not_what_came_later() {
-    each(|rig| {
-        let add = rig.wgsl("add", ADD);
-        let page = rig.page_of(&[40; 4]);
-        let mut stream = rig.driver.open_stream().unwrap();
-        for seq in [1, 3] {
-            rig.launch(&mut stream, seq, &add, [1, 1, 1], &[all(&page)]).unwrap();
-            rig.driver.barrier(&mut stream);
-            let into = HostBuffer::zeroed(4).unwrap();
-            let (place, rows) = (part(&page, 0, 4), Rows::single(4));
-            // SAFETY: the test waits before the page is freed.
-            unsafe { rig.driver.read(&mut stream, seq + 1, 5, place, &rows, into) }.unwrap();
-            rig.driver.barrier(&mut stream);
-            rig.driver.submit(&mut stream, seq + 1).unwrap();
-        }
-        let outcome = rig.finish(&mut stream, 4);
-        let read: Vec<_> = outcome.read.iter().map(|(seq, index, bytes)| (*seq, *index, bytes.as_slice()[0])).collect();
-        assert_eq!(read, [(2, 5, 41), (4, 5, 42)]);
-        rig.driver.close_stream(stream);
-    });
+    each(streams::a_read_gives_the_bytes_of_its_place_in_the_order_not_what_came_later);
 }
 
 #[test]
 fn each_finished_batch_is_told_of_and_an_idle_device_tells_nothing() {
-    each_with(&VulkanOptions::default(), |rig| {
-        let add = rig.wgsl("add", ADD);
-        let page = rig.page_of(&[0; 4]);
-        let mut stream = rig.driver.open_stream().unwrap();
-        for seq in 1..=20 {
-            rig.launch(&mut stream, seq, &add, [1, 1, 1], &[all(&page)]).unwrap();
-            rig.driver.submit(&mut stream, seq).unwrap();
-            let start = Instant::now();
-            // Looked at only when something was told: what is told of too early, of another stream's end too, is told of again.
-            loop {
-                let told = rig.notified.load(Ordering::SeqCst);
-                if rig.driver.poll(&mut stream, &mut Outcome::default()) == Ok(seq) {
-                    break;
-                }
-                while rig.notified.load(Ordering::SeqCst) == told {
-                    assert!(start.elapsed() < PATIENCE, "batch {seq} was not told of");
-                    std::thread::yield_now();
-                }
-            }
-        }
-        // What is told of the last batch may come late on a busy machine; one that told now and then would never be quiet.
-        let quiet = (0..8).any(|_| {
-            let before = rig.notified.load(Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(600));
-            rig.notified.load(Ordering::SeqCst) == before
-        });
-        assert!(quiet, "told of {} ends of 20", rig.notified.load(Ordering::SeqCst));
-        rig.driver.close_stream(stream);
-    });
+    each_with(&VulkanOptions::default(), streams::each_finished_batch_is_told_of_and_an_idle_device_tells_nothing);
 }
 
 #[test]

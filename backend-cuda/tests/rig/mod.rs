@@ -1,42 +1,41 @@
 //! CUDA devices driven directly, without a server: each a device of the double's own, with options that force each path. What the double
 //! reports fails the test, and so does memory that is left.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
 pub mod kernels;
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use trunnion_backend_core::driver::{Driver, Outcome, Place};
+use trunnion_backend_core::driver::Place;
 use trunnion_backend_cuda::cudarc::driver::sys;
-use trunnion_backend_cuda::{CudaBackend, CudaDriver, CudaEvent, CudaOptions, CudaPage, CudaStream};
+use trunnion_backend_cuda::{CudaBackend, CudaDriver, CudaEvent, CudaOptions, CudaPage};
 use trunnion_cuda_double::{Device, Double};
 use trunnion_cuda_raw::Handle;
-use trunnion_runtime_core::bytes::{Bytes, HostBuffer};
-use trunnion_runtime_core::executor::{Config, Executor, Resident};
+pub use trunnion_driver_rig::{PATIENCE, part};
 use trunnion_runtime_core::foreign::Foreign;
-use trunnion_runtime_core::layout::Rows;
-use trunnion_runtime_core::server::Pattern;
+use trunnion_runtime_core::server::Bounds;
 
-/// Longer than anything here takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// A driver of a device of the double's own.
+pub struct Rig {
+    rig: trunnion_driver_rig::Rig<CudaDriver>,
+    pub device: Device,
+    pub options: CudaOptions,
+}
 
-/// Counts the driver's notifications.
-pub struct Bell(Arc<AtomicUsize>);
+impl Deref for Rig {
+    type Target = trunnion_driver_rig::Rig<CudaDriver>;
 
-impl Resident for Bell {
-    fn progress(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+    fn deref(&self) -> &Self::Target {
+        &self.rig
     }
 }
 
-pub struct Rig {
-    pub driver: CudaDriver,
-    pub device: Device,
-    pub options: CudaOptions,
-    pub executor: Executor<Bell>,
-    pub notified: Arc<AtomicUsize>,
+impl DerefMut for Rig {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.rig
+    }
 }
 
 /// The options that force each path.
@@ -95,11 +94,6 @@ pub fn open(device: &Device, options: &CudaOptions) -> CudaDriver {
     CudaBackend::default().driver(device.ordinal() as u32, options).unwrap()
 }
 
-/// Part of a page.
-pub fn part(page: &CudaPage, offset: u64, size: u64) -> Place<'_, CudaPage> {
-    Place { page, offset, size }
-}
-
 /// All of a page.
 pub fn all(page: &CudaPage) -> Place<'_, CudaPage> {
     part(page, 0, page.size())
@@ -107,95 +101,9 @@ pub fn all(page: &CudaPage) -> Place<'_, CudaPage> {
 
 impl Rig {
     pub fn new(device: Device, options: &CudaOptions) -> Self {
-        let mut driver = open(&device, options);
-        let notified = Arc::new(AtomicUsize::new(0));
-        let executor = Executor::new(Bell(notified.clone()), Config::default()).unwrap();
-        driver.start(executor.notifier());
-        Self { driver, device, options: options.clone(), executor, notified }
-    }
-
-    pub fn write(&mut self, stream: &mut CudaStream, seq: u64, bytes: &[u8], place: Place<'_, CudaPage>) {
-        self.write_rows(stream, seq, Bytes::copy_from_slice(bytes), place, &Rows::single(bytes.len() as u64));
-    }
-
-    pub fn write_rows(
-        &mut self,
-        stream: &mut CudaStream,
-        seq: u64,
-        bytes: Bytes,
-        place: Place<'_, CudaPage>,
-        rows: &Rows,
-    ) {
-        // SAFETY: each test waits for its work before it frees or reuses a page, and encodes nothing that conflicts on two streams.
-        unsafe { self.driver.write(stream, seq, bytes, place, rows) }.unwrap();
-    }
-
-    pub fn fill(&mut self, stream: &mut CudaStream, seq: u64, place: Place<'_, CudaPage>, pattern: &[u8]) {
-        // SAFETY: as for a write.
-        unsafe { self.driver.fill(stream, seq, place, Pattern::new(pattern).unwrap()) }.unwrap();
-    }
-
-    pub fn copy(
-        &mut self,
-        stream: &mut CudaStream,
-        seq: u64,
-        source: Place<'_, CudaPage>,
-        target: Place<'_, CudaPage>,
-    ) {
-        let rows = Rows::single(source.size);
-        // SAFETY: as for a write.
-        unsafe { self.driver.copy(stream, seq, source, &rows, target, &rows) }.unwrap();
-    }
-
-    /// Encodes a read of a place, as part 0.
-    pub fn read_later(&mut self, stream: &mut CudaStream, seq: u64, place: Place<'_, CudaPage>) {
-        let into = HostBuffer::zeroed(place.size as usize).unwrap();
-        // SAFETY: as for a write.
-        unsafe { self.driver.read(stream, seq, 0, place, &Rows::single(place.size), into) }.unwrap();
-    }
-
-    /// Polls until the stream has finished `seq`.
-    pub fn finish(&mut self, stream: &mut CudaStream, seq: u64) -> Outcome {
-        let mut outcome = Outcome::default();
-        let start = Instant::now();
-        while self.driver.poll(stream, &mut outcome).unwrap() < seq {
-            assert!(start.elapsed() < PATIENCE, "operation {seq} was not finished: {stream:?}");
-            std::thread::yield_now();
-        }
-        outcome
-    }
-
-    /// The bytes of rows of a place, read on a new stream.
-    pub fn read_rows(&mut self, place: Place<'_, CudaPage>, rows: &Rows) -> Vec<u8> {
-        let mut stream = self.driver.open_stream().unwrap();
-        let into = HostBuffer::zeroed(rows.size() as usize).unwrap();
-        // SAFETY: as for a write.
-        unsafe { self.driver.read(&mut stream, 1, 0, place, rows, into) }.unwrap();
-        self.driver.submit(&mut stream, 1).unwrap();
-        let outcome = self.finish(&mut stream, 1);
-        assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
-        let [(1, 0, buffer)] = outcome.read.as_slice() else { panic!("one read gave {:?}", outcome.read) };
-        let bytes = buffer.as_slice().to_vec();
-        self.driver.close_stream(stream);
-        bytes
-    }
-
-    pub fn read(&mut self, place: Place<'_, CudaPage>) -> Vec<u8> {
-        self.read_rows(place, &Rows::single(place.size))
-    }
-
-    /// A page with these bytes at its start, and zeros behind them.
-    pub fn page_of_bytes(&mut self, bytes: &[u8]) -> CudaPage {
-        let size = (bytes.len() as u64).next_multiple_of(self.driver.page_alignment()).max(256);
-        let page = self.driver.allocate(size).unwrap();
-        let mut whole = bytes.to_vec();
-        whole.resize(size as usize, 0);
-        let mut stream = self.driver.open_stream().unwrap();
-        self.write(&mut stream, 1, &whole, all(&page));
-        self.driver.submit(&mut stream, 1).unwrap();
-        assert!(self.finish(&mut stream, 1).failed.is_empty());
-        self.driver.close_stream(stream);
-        page
+        let mut rig = trunnion_driver_rig::Rig::new(open(&device, options));
+        (rig.fewest, rig.bounds) = (256, Bounds::Unchecked);
+        Self { rig, device, options: options.clone() }
     }
 
     /// A driver of the same device in the place of the rig's, which is given back.

@@ -7,6 +7,9 @@ extern crate alloc;
 
 #[allow(unsafe_code, reason = "a driver trusts its caller")]
 mod rig;
+#[allow(unsafe_code, reason = "as above")]
 pub mod streams;
+#[allow(unsafe_code, reason = "as above")]
+pub mod transfers;
 
 pub use rig::{Bell, Compiled, PATIENCE, Rig, bytes_of, part};

@@ -12,7 +12,7 @@ use trunnion_runtime_core::executor::{Config, Executor, Resident};
 use trunnion_runtime_core::id::ServiceId;
 use trunnion_runtime_core::kernel::{Kernel, KernelHandle, SourceKernel};
 use trunnion_runtime_core::layout::Rows;
-use trunnion_runtime_core::server::Bounds;
+use trunnion_runtime_core::server::{Bounds, Pattern};
 
 /// Longer than anything here takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,6 +37,8 @@ pub struct Rig<D: Driver> {
     pub notified: Arc<AtomicUsize>,
     /// The fewest bytes of the pages that are made of given ones.
     pub fewest: u64,
+    /// How accesses of kernels are bounded.
+    pub bounds: Bounds,
     slots: u32,
 }
 
@@ -68,7 +70,7 @@ where
         let executor = Executor::new(Bell(notified.clone()), Config::default()).unwrap();
         driver.start(executor.notifier());
         let fewest = driver.page_alignment();
-        Self { driver, executor, notified, fewest, slots: 0 }
+        Self { driver, executor, notified, fewest, bounds: Bounds::Checked, slots: 0 }
     }
 
     /// A WGSL kernel.
@@ -82,7 +84,7 @@ where
     /// What its preparation and the driver answer.
     pub fn compile(&mut self, kernel: impl Kernel) -> Result<Compiled<D>> {
         let kernel = self.prepare(kernel)?;
-        let code = self.driver.compile(&kernel, Bounds::Checked, None)?.code;
+        let code = self.driver.compile(&kernel, self.bounds, None)?.code;
         Ok(Compiled { kernel, code })
     }
 
@@ -127,7 +129,7 @@ where
         parameters: &[u8],
     ) -> Result<()> {
         let Compiled { kernel, code } = kernel;
-        let launch = DriverLaunch { code, kernel, grid, buffers, parameters, bounds: Bounds::Checked };
+        let launch = DriverLaunch { code, kernel, grid, buffers, parameters, bounds: self.bounds };
         // SAFETY: each test waits for its work before it frees or reuses a page, and encodes nothing that conflicts on two streams.
         unsafe { self.driver.launch(stream, seq, launch) }
     }
@@ -150,13 +152,58 @@ where
         unsafe { self.driver.write(stream, seq, bytes, place, rows) }.unwrap();
     }
 
-    /// Runs one kernel on a new stream.
+    /// Encodes a fill.
+    pub fn fill(&mut self, stream: &mut D::Stream, seq: u64, place: Place<'_, D::Page>, pattern: &[u8]) {
+        // SAFETY: as for a launch.
+        unsafe { self.driver.fill(stream, seq, place, Pattern::new(pattern).unwrap()) }.unwrap();
+    }
+
+    /// Encodes a copy of all of a place.
+    pub fn copy(&mut self, stream: &mut D::Stream, seq: u64, source: Place<'_, D::Page>, target: Place<'_, D::Page>) {
+        let rows = Rows::single(source.size);
+        self.copy_rows(stream, seq, (source, &rows), (target, &rows));
+    }
+
+    /// Encodes a copy of rows.
+    pub fn copy_rows(
+        &mut self,
+        stream: &mut D::Stream,
+        seq: u64,
+        (source, source_rows): (Place<'_, D::Page>, &Rows),
+        (target, target_rows): (Place<'_, D::Page>, &Rows),
+    ) {
+        // SAFETY: as for a launch.
+        unsafe { self.driver.copy(stream, seq, source, source_rows, target, target_rows) }.unwrap();
+    }
+
+    /// Encodes a read of a place, as part 0.
+    pub fn read_later(&mut self, stream: &mut D::Stream, seq: u64, place: Place<'_, D::Page>) {
+        let into = HostBuffer::zeroed(place.size as usize).unwrap();
+        // SAFETY: as for a launch.
+        unsafe { self.driver.read(stream, seq, 0, place, &Rows::single(place.size), into) }.unwrap();
+    }
+
+    /// Runs one kernel without parameters on a new stream.
     ///
     /// # Errors
     /// Its failure.
     pub fn run(&mut self, kernel: &Compiled<D>, grid: [u32; 3], buffers: &[Place<'_, D::Page>]) -> Result<()> {
+        self.run_with(kernel, grid, buffers, &[])
+    }
+
+    /// Runs one kernel on a new stream.
+    ///
+    /// # Errors
+    /// Its failure.
+    pub fn run_with(
+        &mut self,
+        kernel: &Compiled<D>,
+        grid: [u32; 3],
+        buffers: &[Place<'_, D::Page>],
+        parameters: &[u8],
+    ) -> Result<()> {
         let mut stream = self.driver.open_stream().unwrap();
-        self.launch(&mut stream, 1, kernel, grid, buffers)?;
+        self.launch_with(&mut stream, 1, kernel, DriverGrid::Static(grid), buffers, parameters)?;
         self.driver.submit(&mut stream, 1).unwrap();
         let outcome = self.finish(&mut stream, 1);
         self.driver.close_stream(stream);
@@ -186,7 +233,7 @@ where
         unsafe { self.driver.read(&mut stream, 1, 0, place, rows, into) }.unwrap();
         self.driver.submit(&mut stream, 1).unwrap();
         let outcome = self.finish(&mut stream, 1);
-        assert!(outcome.failed.is_empty());
+        assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
         let [(1, 0, buffer)] = outcome.read.as_slice() else { panic!("one read gave {:?}", outcome.read) };
         let bytes = buffer.as_slice().to_vec();
         self.driver.close_stream(stream);
@@ -203,12 +250,14 @@ where
         self.read(place).chunks_exact(4).map(|bytes| u32::from_ne_bytes(bytes.try_into().unwrap())).collect()
     }
 
-    /// A page with these bytes at its start.
+    /// A page with these bytes at its start, and zeros behind them.
     pub fn page_of_bytes(&mut self, bytes: &[u8]) -> D::Page {
         let size = (bytes.len() as u64).next_multiple_of(self.driver.page_alignment()).max(self.fewest);
         let page = self.driver.allocate(size).unwrap();
         let mut stream = self.driver.open_stream().unwrap();
-        self.write(&mut stream, 1, bytes, part(&page, 0, bytes.len() as u64));
+        let mut whole = bytes.to_vec();
+        whole.resize(size as usize, 0);
+        self.write(&mut stream, 1, &whole, part(&page, 0, size));
         self.driver.submit(&mut stream, 1).unwrap();
         assert!(self.finish(&mut stream, 1).failed.is_empty());
         self.driver.close_stream(stream);

@@ -2,8 +2,12 @@
 
 use crate::rig::{Compiled, PATIENCE, Rig, part};
 use core::fmt;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
+use std::time::Instant;
 use trunnion_backend_core::driver::{Driver, Outcome};
+use trunnion_runtime_core::bytes::HostBuffer;
+use trunnion_runtime_core::layout::Rows;
 use trunnion_runtime_core::platform::Deadline;
 
 /// The kernels of these tests. Each works on the first number of its one buffer, of 64 bytes.
@@ -95,4 +99,59 @@ where
     assert!(rig.driver.drain(&Deadline::after(Duration::ZERO)));
     streams.into_iter().for_each(|(stream, _)| rig.driver.close_stream(stream));
     pages.into_iter().for_each(|page| rig.driver.release(page));
+}
+
+/// A read gives what was there in its place of the order, not what a later operation wrote.
+pub fn a_read_gives_the_bytes_of_its_place_in_the_order_not_what_came_later<D: Driver>(rig: &mut Rig<D>)
+where
+    D::Stream: fmt::Debug,
+{
+    let page = rig.page_of_bytes(&[40; 16]);
+    let mut stream = rig.driver.open_stream().unwrap();
+    for seq in [1, 3] {
+        rig.fill(&mut stream, seq, part(&page, 0, 16), &[40 + seq as u8]);
+        rig.driver.barrier(&mut stream);
+        let into = HostBuffer::zeroed(4).unwrap();
+        // SAFETY: the test waits before the page is freed.
+        unsafe { rig.driver.read(&mut stream, seq + 1, 5, part(&page, 0, 4), &Rows::single(4), into) }.unwrap();
+        rig.driver.barrier(&mut stream);
+        rig.driver.submit(&mut stream, seq + 1).unwrap();
+    }
+    let outcome = rig.finish(&mut stream, 4);
+    let read: Vec<_> = outcome.read.iter().map(|(seq, index, bytes)| (*seq, *index, bytes.as_slice()[0])).collect();
+    assert_eq!(read, [(2, 5, 41), (4, 5, 43)]);
+    rig.driver.close_stream(stream);
+}
+
+/// Whoever looks only when it was told of something finds each batch finished; nobody is told of anything when nothing is under way.
+pub fn each_finished_batch_is_told_of_and_an_idle_device_tells_nothing<D: Driver>(rig: &mut Rig<D>)
+where
+    D::Stream: fmt::Debug,
+{
+    let page = rig.page_of_bytes(&[0; 16]);
+    let mut stream = rig.driver.open_stream().unwrap();
+    for seq in 1..=20 {
+        rig.fill(&mut stream, seq, part(&page, 0, 16), &[seq as u8]);
+        rig.driver.submit(&mut stream, seq).unwrap();
+        let start = Instant::now();
+        // Looked at only when something was told: what is told of too early, of another stream's end too, is told of again.
+        loop {
+            let told = rig.notified.load(Ordering::SeqCst);
+            if rig.driver.poll(&mut stream, &mut Outcome::default()) == Ok(seq) {
+                break;
+            }
+            while rig.notified.load(Ordering::SeqCst) == told {
+                assert!(start.elapsed() < PATIENCE, "batch {seq} was not told of");
+                std::thread::yield_now();
+            }
+        }
+    }
+    // What is told of the last batch may come late on a busy machine; one that told now and then would never be quiet.
+    let quiet = (0..8).any(|_| {
+        let before = rig.notified.load(Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(600));
+        rig.notified.load(Ordering::SeqCst) == before
+    });
+    assert!(quiet, "told of {} ends of 20", rig.notified.load(Ordering::SeqCst));
+    rig.driver.close_stream(stream);
 }
