@@ -180,12 +180,12 @@ impl Gate {
 
     /// Does something with the gate's context.
     pub fn within(&self, work: impl FnOnce()) {
-        let mut context = self.context;
+        let (mut context, driver) = (self.context, raw());
         // SAFETY: the gate retains the context; the place is for a handle.
         unsafe {
-            done(sys::cuCtxPushCurrent_v2(self.context));
+            done(driver.cuCtxPushCurrent_v2(self.context));
             work();
-            done(sys::cuCtxPopCurrent_v2(&mut context));
+            done(driver.cuCtxPopCurrent_v2(&mut context));
         }
     }
 

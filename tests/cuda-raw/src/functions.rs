@@ -88,7 +88,6 @@ functions! {
     cuMemUnmap(address: Address, bytes: usize);
     cuMemRetainAllocationHandle(memory: *mut c_ulonglong, address: *mut c_void);
     cuMemSetAccess(address: Address, bytes: usize, access: *const Access, count: usize);
-    cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: Address);
     cuStreamCreate(stream: *mut Handle, flags: c_uint);
     cuStreamDestroy_v2(stream: Handle);
     cuStreamQuery(stream: Handle);
