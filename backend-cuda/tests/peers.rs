@@ -148,9 +148,10 @@ enum Made {
 
 const MADE: [Made; 4] = [Made::Allocated, Made::Mapped, Made::Seamed, Made::Pooled];
 
-/// Memory of the program's own on a device, each word of it 7.
+/// Memory of the program's own on a device, each word of it 7. It keeps the device's context, since it may outlive every client.
 struct Own {
     made: Made,
+    ordinal: i32,
     context: Raw,
     base: Address,
     address: Address,
@@ -161,8 +162,10 @@ struct Own {
 unsafe impl Send for Own {}
 
 impl Own {
-    fn new(made: Made, client: &Client, device: &Device, freed: &Arc<AtomicU32>) -> Self {
-        let (context, ordinal, mut base) = (context_of(client), device.ordinal(), 0);
+    fn new(made: Made, device: &Device, freed: &Arc<AtomicU32>) -> Self {
+        let (mut context, ordinal, mut base) = (ptr::null_mut(), device.ordinal(), 0);
+        // SAFETY: the place is for a handle.
+        unsafe { done(raw().cuDevicePrimaryCtxRetain(&mut context, ordinal)) };
         let (placement, access) = (Placement::on_device(ordinal), Access::read_write(ordinal));
         let mut address = 0;
         // SAFETY: the places are for addresses and handles, and the memory is as large as what is written.
@@ -185,7 +188,7 @@ impl Own {
             done(raw().cuMemsetD32_v2(address, 7, WORDS));
             done(raw().cuCtxSynchronize());
         });
-        Self { made, context, base, address, freed: freed.clone() }
+        Self { made, ordinal, context, base, address, freed: freed.clone() }
     }
 }
 
@@ -212,6 +215,8 @@ impl Drop for Own {
                 }
             }
         });
+        // SAFETY: it was retained once.
+        unsafe { done(raw().cuDevicePrimaryCtxRelease_v2(self.ordinal)) };
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -258,7 +263,7 @@ fn a_kernel_adds_what_another_device_has_however_that_was_made() {
     for made in MADE {
         let pair = Pair::new(&CudaOptions::default());
         let (here, freed) = (&pair.here, Arc::default());
-        let lent = import(here, Own::new(made, &pair.there, &pair.devices[1], &freed)).unwrap();
+        let lent = import(here, Own::new(made, &pair.devices[1], &freed)).unwrap();
         let sums = here.create_from_slice(&[1; BYTES]).unwrap();
         add(here, &lent, &sums);
         assert_eq!(words(here, &sums), [0x0101_0108; WORDS], "{made:?}");
@@ -325,14 +330,14 @@ fn a_device_that_is_not_reached_is_named_and_reaches_back_if_it_can() {
         let [here, there] = pair.devices;
         here.set_reaches(there, false).unwrap();
         let freed = Arc::default();
-        let error = import(&pair.here, Own::new(made, &pair.there, &there, &freed)).unwrap_err();
+        let error = import(&pair.here, Own::new(made, &there, &freed)).unwrap_err();
         let (owner, this) = (there.ordinal(), here.ordinal());
         let words =
             format!("memory of device {owner}, which device {this} does not reach: its bytes go through the host");
         assert!(matches!(&error, Error::Driver { message, .. } if *message == words), "{made:?}: {error}");
         assert_eq!(freed.load(Ordering::Relaxed), 1);
         // The other way goes.
-        let lent = import(&pair.there, Own::new(made, &pair.here, &here, &freed)).unwrap();
+        let lent = import(&pair.there, Own::new(made, &here, &freed)).unwrap();
         assert_eq!(bytes(&pair.there, &lent), [7, 0, 0, 0].repeat(WORDS));
         drop(lent);
         pair.end();
@@ -357,7 +362,7 @@ fn a_call_that_is_refused_is_named_and_the_next_import_works() {
     let pair = Pair::new(&CudaOptions::default());
     let [device, other] = pair.devices;
     let freed = Arc::default();
-    let own = |made| Own::new(made, &pair.there, &other, &freed);
+    let own = |made| Own::new(made, &other, &freed);
     for (made, function, nth) in ASKED {
         for code in [1, 2, 217, 711, 999, 12_345] {
             device.fail(function, nth, code).unwrap();
@@ -381,7 +386,7 @@ fn a_device_that_dies_while_it_is_asked_is_lost() {
     const LAUNCH_FAILED: u32 = 719;
     for function in ["cuDeviceCanAccessPeer", "cuMemRetainAllocationHandle", "cuCtxEnablePeerAccess"] {
         let Pair { devices: [device, other], here, there } = Pair::new(&CudaOptions::default());
-        let own = Own::new(Made::Allocated, &there, &other, &Arc::default());
+        let own = Own::new(Made::Allocated, &other, &Arc::default());
         device.fail(function, 1, LAUNCH_FAILED).unwrap();
         let error = import(&here, own).unwrap_err();
         assert!(error.is_device_lost() && error.to_string().contains(function), "{function}: {error}");
@@ -402,7 +407,7 @@ fn access_that_somebody_else_asked_for_is_kept() {
     // SAFETY: both contexts are in use.
     within(ours, || unsafe { done(raw().cuCtxEnablePeerAccess(theirs, 0)) });
     for _ in 0..2 {
-        let own = Own::new(Made::Allocated, &pair.there, &pair.devices[1], &Arc::default());
+        let own = Own::new(Made::Allocated, &pair.devices[1], &Arc::default());
         let (lent, sums) = (import(&pair.here, own).unwrap(), pair.here.zeros(BYTES as u64).unwrap());
         add(&pair.here, &lent, &sums);
         assert_eq!(words(&pair.here, &sums), [7; WORDS]);
