@@ -75,7 +75,7 @@ struct End(Arc<Device>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.reclaim();
+        self.0.reclaim(0);
     }
 }
 

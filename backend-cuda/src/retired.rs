@@ -216,21 +216,19 @@ impl Device {
         shared.handed.notify_one();
     }
 
-    /// Has what is kept given back, though work may be under way, and waits for that, at most [`PATIENCE`]. Whether anything was given back.
-    /// Who waits for an event of somebody else is not waited for.
-    pub(crate) fn reclaim(&self) -> bool {
-        if !self.may_wait() {
-            return false;
-        }
+    /// Has what is kept given back, though work may be under way, and waits for that, at most [`PATIENCE`]. Whether anything was given back
+    /// since so many things were. Who waits for an event of somebody else is not waited for.
+    pub(crate) fn reclaim(&self, since: u64) -> bool {
         let shared = &self.retired.shared;
         let mut state = shared.state();
-        let before = state.given;
-        state.waiting += 1;
-        shared.handed.notify_one();
-        let goes_on = |state: &mut State| state.count > 0 && !state.is_over;
-        state = shared.given.wait_timeout_while(state, PATIENCE, goes_on).unwrap_or_else(PoisonError::into_inner).0;
-        state.waiting -= 1;
-        state.given != before
+        if self.may_wait() {
+            state.waiting += 1;
+            shared.handed.notify_one();
+            let goes_on = |state: &mut State| state.count > 0 && !state.is_over;
+            state = shared.given.wait_timeout_while(state, PATIENCE, goes_on).unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
+        }
+        state.given != since
     }
 
     /// Does what takes memory of `size` bytes. Where that has run short, it is done again when what is kept was given back.
@@ -238,8 +236,10 @@ impl Device {
     /// # Errors
     /// What it answers; [`Error::OutOfMemory`] with the size.
     pub(crate) fn with_memory<T>(&self, size: u64, mut take: impl FnMut() -> Result<T>) -> Result<T> {
+        // Some may be given back between the refusal and the look at what is kept.
+        let given = self.retired.shared.state().given;
         let taken = match take() {
-            Err(Error::OutOfMemory(_)) if self.reclaim() => take(),
+            Err(Error::OutOfMemory(_)) if self.reclaim(given) => take(),
             taken => taken,
         };
         taken.map_err(|error| match error {

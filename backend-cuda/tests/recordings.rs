@@ -130,7 +130,7 @@ fn a_thread_of_ours_says_once_that_it_disturbs_nobody() {
     let device = claim();
     let mut rig = Rig::new(device, &CudaOptions::default().library(double().path()));
     let page = rig.page_of_bytes(&[0; 256]);
-    let Rig { mut driver, executor, .. } = rig;
+    let trunnion_driver_rig::Rig { mut driver, executor, .. } = rig.rig;
     let (tell, told) = mpsc::channel();
     let work = move |_: &mut Bell, _| {
         let mut stream = driver.open_stream().unwrap();

@@ -13,13 +13,13 @@ use trunnion_backend_cuda::cudarc::driver::sys;
 use trunnion_backend_cuda::{CudaBackend, CudaDriver, CudaEvent, CudaOptions, CudaPage};
 use trunnion_cuda_double::{Device, Double};
 use trunnion_cuda_raw::Handle;
-pub use trunnion_driver_rig::{PATIENCE, part};
+pub use trunnion_driver_rig::{Bell, PATIENCE, part};
 use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::server::Bounds;
 
 /// A driver of a device of the double's own.
 pub struct Rig {
-    rig: trunnion_driver_rig::Rig<CudaDriver>,
+    pub rig: trunnion_driver_rig::Rig<CudaDriver>,
     pub device: Device,
     pub options: CudaOptions,
 }
