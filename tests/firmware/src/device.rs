@@ -25,7 +25,9 @@ pub(crate) const MEMORY: u64 = 640 << 10;
 /// # Errors
 /// It is known already.
 pub fn start() -> Result<()> {
-    let options = HostOptions::default().devices(DEVICES).limits(LimitOptions { memory: Some(MEMORY), ..LimitOptions::default() });
+    let options = HostOptions::default()
+        .devices(DEVICES)
+        .limits(LimitOptions { memory: Some(MEMORY), ..LimitOptions::default() });
     backend::register(Arc::new(HostBackend::new(options)))
 }
 
