@@ -48,6 +48,8 @@ matrix=(
 
     '-p trunnion-dlpack --all-targets'
 
+    '-p trunnion-cli --all-targets'
+
     '-p trunnion --all-targets'
     '-p trunnion --no-default-features'
     '-p trunnion --no-default-features --features host'
@@ -73,6 +75,8 @@ matrix=(
     '-p trunnion-vulkan-shim --all-targets'
 
     '-p trunnion-cuda-double --all-targets'
+
+    '-p trunnion-cuda-raw --all-targets'
 
     '-p trunnion-gpu --all-targets'
 

@@ -14,7 +14,7 @@ use std::io::{Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use trunnion_backend_host::{HostBackend, HostOptions, NAME};
-use trunnion_memory_pools::trace::{Defect, ParseError, Picture, Trace, replay};
+use trunnion_memory_pools::trace::{Picture, Trace, replay};
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::handle::Handle;
@@ -56,24 +56,15 @@ fn run(trace: Option<PathBuf>, out: &Path) -> Result<(), Box<dyn Error>> {
         }
     };
     let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let trace = match Trace::from_text(&text) {
-        // As a run leaves it that is still going, that died, or whose disk is full.
-        Err(error) if error.defect == Defect::Truncated || is_in_last_line(&error, &text) => {
-            writeln!(stderr(), "memory_map: {} is cut off: {error}", path.display())?;
-            Trace::recover(&text).0
-        }
-        read => read.map_err(|error| format!("{}: {error}", path.display()))?,
-    };
+    let (trace, cut) = Trace::salvage(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    if let Some(error) = cut {
+        writeln!(stderr(), "memory_map: {} is cut off: {error}", path.display())?;
+    }
     let report = replay(&trace, &trace.pools.clone().unwrap_or_default());
     fs::write(out, Picture::of(&title, &report).to_string())
         .map_err(|error| format!("cannot write {}: {error}", out.display()))?;
     writeln!(stdout(), "{report}\n\npicture in {}", out.display())?;
     Ok(())
-}
-
-/// Whether the line that is wrong is the last, and has no end.
-fn is_in_last_line(error: &ParseError, text: &str) -> bool {
-    error.line > 1 && error.line == text.split('\n').count() && !text.ends_with('\n')
 }
 
 /// The bytes of a row of activations in each layer.

@@ -37,6 +37,21 @@ impl Trace {
         }
     }
 
+    /// Reads as [`from_text`](Self::from_text) does. A trace that is cut off, as a run leaves it that is still going, that died, or whose disk
+    /// is full, is read up to there; where that is, is told too.
+    ///
+    /// # Errors
+    /// The first line that is wrong before the last one.
+    pub fn salvage(text: &str) -> core::result::Result<(Self, Option<ParseError>), ParseError> {
+        match Self::from_text(text) {
+            Ok(trace) => Ok((trace, None)),
+            Err(error) if error.defect == Defect::Truncated || is_in_last_line(&error, text) => {
+                Ok((Self::recover(text).0, Some(error)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads the text form.
     ///
     /// # Errors
@@ -65,6 +80,11 @@ impl Trace {
         });
         (parser.trace, missing)
     }
+}
+
+/// Whether the line that is wrong is the last, and has no end.
+fn is_in_last_line(error: &ParseError, text: &str) -> bool {
+    error.line > 1 && error.line == text.split('\n').count() && !text.ends_with('\n')
 }
 
 /// What was read so far.
