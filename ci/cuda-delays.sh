@@ -9,6 +9,7 @@ seeds=${1:-20} rows=${2:-.*}
 first=1 last=$seeds
 [[ $seeds != *-* ]] || { first=${seeds%-*} last=${seeds#*-}; }
 [[ $first =~ ^[1-9][0-9]*$ && $last =~ ^[1-9][0-9]*$ ]] || die "seeds are a number or two with a dash between, not $seeds"
+((first <= last)) || die "seeds go from the lower to the higher, not from $first to $last"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export TRUNNION_REQUIRE=cuda:double

@@ -7,7 +7,7 @@ use trunnion_runtime_core::properties::Limits;
 use trunnion_runtime_core::text::{at_least_one, axes, size};
 
 /// Limits below those of the device, so that what other devices lack can be tested on this one. `None` leaves what the device says; a
-/// larger one than that changes nothing.
+/// larger one than that changes nothing, but where the field or the backend says so.
 ///
 /// A backend's options hold one of these, and have its options among their own by the names of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -109,7 +109,7 @@ impl<B: Block> Shelf<B> {
     /// The driver is idle: lets go of what is more than was used at once since it was idle before, and than is always kept; of the largest
     /// first. Where nothing was used since, all stays.
     pub fn trim(&mut self) {
-        if self.peak == 0 {
+        if self.peak <= self.used {
             return;
         }
         let most = self.peak.clamp(self.kept, MOST * self.kept);

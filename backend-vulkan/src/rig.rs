@@ -9,10 +9,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
 use std::eprintln;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use trunnion_runtime_core::backend::Backend;
 use trunnion_runtime_core::error::{Error, Result};
-use trunnion_vulkan_shim::{Plan, Shim, require};
+use trunnion_vulkan_shim::{Plan, Shim, require, turn};
 
 /// Runs a test on each device.
 pub(crate) fn each(options: &VulkanOptions, test: impl Fn(&Arc<Device>)) {
@@ -45,13 +44,6 @@ pub(crate) fn each_shown(plan: impl Fn() -> Plan, options: &VulkanOptions, test:
         drop(backend);
         assert_eq!((shim.alive(), shim.complaints()), (Vec::new(), Vec::new()));
     }
-}
-
-/// Held for as long as a test has a device. The layer finds its own state in a table without a lock, which changes when a device is made or
-/// destroyed (KhronosGroup/Vulkan-ValidationLayers issue 4391): none comes or goes beside another test's at work.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn open(options: &VulkanOptions) -> Vec<Arc<Device>> {

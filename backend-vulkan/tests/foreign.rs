@@ -3,8 +3,8 @@
 #![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use trunnion_backend_vulkan::ash::vk;
 use trunnion_backend_vulkan::{
@@ -46,7 +46,7 @@ impl Adapter<'_> {
 
 /// Runs a test on each adapter. What the validation layer has to say fails it.
 fn each(test: impl Fn(&Adapter<'_>)) {
-    let _turn = turn();
+    let _turn = trunnion_vulkan_shim::turn();
     let validated = VulkanOptions::default().validation(true);
     let mut backend = VulkanBackend::new(validated);
     let has_validation = backend.enumerate().is_ok();
@@ -63,13 +63,6 @@ fn each(test: impl Fn(&Adapter<'_>)) {
         test(&Adapter { backend: &backend, index, has_validation });
     }
     assert_eq!(validation_messages(), Vec::<String>::new());
-}
-
-/// Held for as long as a test has a device. The layer finds its own state in a table without a lock, which changes when a device is made or
-/// destroyed (KhronosGroup/Vulkan-ValidationLayers issue 4391): none comes or goes beside another test's at work.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn on_new_stream(client: &Client) -> Client {

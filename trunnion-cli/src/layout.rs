@@ -15,9 +15,7 @@ pub(crate) enum Layout {
     /// Those that the trace was recorded on.
     Recorded,
     /// A layout that the library has.
-    Known(&'static str, PoolLayout),
-    /// Pages of so many bytes.
-    Fixed(String, PoolLayout),
+    Named(String, PoolLayout),
     /// Those of another trace.
     File(PathBuf),
 }
@@ -28,13 +26,13 @@ impl FromStr for Layout {
     fn from_str(name: &str) -> Result<Self, String> {
         Ok(match name {
             "recorded" => Self::Recorded,
-            "adaptive" => Self::Known("adaptive", PoolLayout::adaptive()),
-            "slabs" => Self::Known("slabs", PoolLayout::slabs()),
-            "exclusive" => Self::Known("exclusive", PoolLayout::exclusive()),
+            "adaptive" => Self::Named(name.to_string(), PoolLayout::adaptive()),
+            "slabs" => Self::Named(name.to_string(), PoolLayout::slabs()),
+            "exclusive" => Self::Named(name.to_string(), PoolLayout::exclusive()),
             _ => match name.strip_prefix("fixed:") {
                 Some(page) => {
                     let bytes = size(page).ok_or_else(|| format!("`{page}` is no size such as `64MiB`"))?;
-                    Self::Fixed(name.to_string(), PoolLayout::fixed(bytes).map_err(|error| error.to_string())?)
+                    Self::Named(name.to_string(), PoolLayout::fixed(bytes).map_err(|error| error.to_string())?)
                 }
                 None => Self::File(name.into()),
             },
@@ -47,8 +45,7 @@ impl Layout {
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Recorded => "recorded".to_string(),
-            Self::Known(name, _) => (*name).to_string(),
-            Self::Fixed(name, _) => name.clone(),
+            Self::Named(name, _) => name.clone(),
             Self::File(path) => path.display().to_string(),
         }
     }
@@ -61,7 +58,7 @@ impl Layout {
         let recorded = trace.pools.clone().unwrap_or_default();
         Ok(match self {
             Self::Recorded => recorded,
-            Self::Known(_, layout) | Self::Fixed(_, layout) => PoolsConfig { layout: layout.clone(), ..recorded },
+            Self::Named(_, layout) => PoolsConfig { layout: layout.clone(), ..recorded },
             Self::File(path) => {
                 let text = fs::read_to_string(path)
                     .map_err(|error| format!("cannot read {}, which is no layout's name: {error}", path.display()))?;

@@ -1,12 +1,11 @@
 //! Vulkan devices for the tests of this crate: each there is, with options that force each path, checked by the validation layer.
 #![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use trunnion_backend_core::driver::Place;
 use trunnion_backend_vulkan::{VulkanBackend, VulkanDriver, VulkanOptions, VulkanPage, validation_messages};
 pub use trunnion_driver_rig::{PATIENCE, bytes_of, part};
 use trunnion_runtime_core::backend::Backend;
-use trunnion_vulkan_shim::require;
+use trunnion_vulkan_shim::{require, turn};
 
 pub type Rig = trunnion_driver_rig::Rig<VulkanDriver>;
 pub type Compiled = trunnion_driver_rig::Compiled<VulkanDriver>;
@@ -54,13 +53,6 @@ pub fn each_with(options: &VulkanOptions, test: impl Fn(&mut Rig)) {
         test(&mut rig);
     }
     assert_eq!(validation_messages(), [""; 0]);
-}
-
-/// Held for as long as a test has a device. The layer finds its own state in a table without a lock, which changes when a device is made or
-/// destroyed (KhronosGroup/Vulkan-ValidationLayers issue 4391): none comes or goes beside another test's at work.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All of a page.

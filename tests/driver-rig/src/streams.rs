@@ -22,6 +22,9 @@ pub struct Steps<D: Driver> {
 /// The bytes of a kernel's buffer.
 const SIZE: u64 = 64;
 
+/// Bytes whose fill takes so long that what does not wait for it comes too early.
+const LONG: u64 = 4 << 20;
+
 /// Two streams that wait for each other in turn see what the other did.
 pub fn a_stream_sees_what_it_waited_for<D: Driver>(rig: &mut Rig<D>, steps: &Steps<D>)
 where
@@ -106,14 +109,14 @@ pub fn a_read_gives_the_bytes_of_its_place_in_the_order_not_what_came_later<D: D
 where
     D::Stream: fmt::Debug,
 {
-    let page = rig.page_of_bytes(&[40; 16]);
+    let page = rig.page_of_bytes(&vec![40; LONG as usize]);
     let mut stream = rig.driver.open_stream().unwrap();
     for seq in [1, 3] {
-        rig.fill(&mut stream, seq, part(&page, 0, 16), &[40 + seq as u8]);
+        rig.fill(&mut stream, seq, part(&page, 0, LONG), &[40 + seq as u8]);
         rig.driver.barrier(&mut stream);
         let into = HostBuffer::zeroed(4).unwrap();
         // SAFETY: the test waits before the page is freed.
-        unsafe { rig.driver.read(&mut stream, seq + 1, 5, part(&page, 0, 4), &Rows::single(4), into) }.unwrap();
+        unsafe { rig.driver.read(&mut stream, seq + 1, 5, part(&page, LONG - 4, 4), &Rows::single(4), into) }.unwrap();
         rig.driver.barrier(&mut stream);
         rig.driver.submit(&mut stream, seq + 1).unwrap();
     }
@@ -128,10 +131,10 @@ pub fn each_finished_batch_is_told_of_and_an_idle_device_tells_nothing<D: Driver
 where
     D::Stream: fmt::Debug,
 {
-    let page = rig.page_of_bytes(&[0; 16]);
+    let page = rig.page_of_bytes(&vec![0; LONG as usize]);
     let mut stream = rig.driver.open_stream().unwrap();
     for seq in 1..=20 {
-        rig.fill(&mut stream, seq, part(&page, 0, 16), &[seq as u8]);
+        rig.fill(&mut stream, seq, part(&page, 0, LONG), &[seq as u8]);
         rig.driver.submit(&mut stream, seq).unwrap();
         let start = Instant::now();
         // Looked at only when something was told: what is told of too early, of another stream's end too, is told of again.

@@ -20,7 +20,7 @@ pub fn writes_copies_and_reads_are_byte_exact_at_odd_sizes_and_places<D: Driver>
 where
     D::Stream: fmt::Debug,
 {
-    let sizes = [0, 1, 3, 25, 63, 64, 65, 4097, 70_001];
+    let sizes = [0, 1, 3, 25, 63, 64, 65, 4097, 65_535, 65_536, 65_537, 70_001];
     for (size, offset) in sizes.into_iter().flat_map(|size| [0, 1, 2, 77].map(|offset| (size, offset))) {
         let (source, target) = (rig.page_of_bytes(&[0xEE; 80_000]), rig.page_of_bytes(&[0xDD; 80_000]));
         let bytes = counting(size as usize);
@@ -175,6 +175,8 @@ where
     // The page has as many bytes as were asked for, or more.
     let outside = part(&page, size - 8, 16);
     let (rows, long) = (Rows::single(16), Rows::single(32));
+    // As many bytes as are given, the last of which lie outside the place.
+    let wide = Rows { row: 8, outer: vec![(2, 57)] };
     let bytes = Bytes::copy_from_slice(&[0_u8; 16]);
     let zeros = || HostBuffer::zeroed(16).unwrap();
     // SAFETY: none of these is encoded.
@@ -182,7 +184,11 @@ where
         [
             rig.driver.write(&mut stream, 1, bytes.clone(), outside, &rows),
             rig.driver.write(&mut stream, 1, bytes.clone(), part(&page, 0, 16), &long),
-            rig.driver.write(&mut stream, 1, bytes, part(&page, 0, 64), &long),
+            rig.driver.write(&mut stream, 1, bytes.clone(), part(&page, 0, 64), &long),
+            rig.driver.write(&mut stream, 1, bytes, part(&page, 0, 64), &wide),
+            rig.driver.read(&mut stream, 1, 0, part(&page, 0, 64), &wide, zeros()),
+            rig.driver.copy(&mut stream, 1, part(&page, 0, 64), &wide, part(&page, 64, 16), &rows),
+            rig.driver.copy(&mut stream, 1, part(&page, 64, 16), &rows, part(&page, 0, 64), &wide),
             rig.driver.read(&mut stream, 1, 0, outside, &rows, zeros()),
             rig.driver.read(&mut stream, 1, 0, part(&page, 0, 256), &long, zeros()),
             rig.driver.copy(&mut stream, 1, outside, &rows, part(&page, 0, 16), &rows),

@@ -54,5 +54,5 @@ pub use calls::Failure;
 pub use objects::{Alive, Object};
 pub use plan::Plan;
 pub use record::{Barrier, Bound, Command, Moment, Region, Submission};
-pub use require::{is_required, require};
+pub use require::{is_required, require, turn};
 pub use shim::{Held, Shim, ShimError};

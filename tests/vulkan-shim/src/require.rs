@@ -1,7 +1,8 @@
-//! What a run demands to be there, so that tests without a device do not pass by doing nothing.
+//! What a run demands to be there, so that tests without a device do not pass by doing nothing; and whose turn it is to have devices.
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Names the devices that must be there: backends, each perhaps with a part of an adapter's name, such as `vulkan:llvmpipe`.
 const REQUIRE: &str = "TRUNNION_REQUIRE";
@@ -22,6 +23,13 @@ pub fn require<A: AsRef<str>>(adapters: &[A]) {
         let there = adapters.iter().any(|adapter| adapter.to_lowercase().contains(&name));
         assert!(there, "{REQUIRE} demands vulkan:{name}, and there are {adapters:?}");
     }
+}
+
+/// Held for as long as a test has a device. The validation layer finds its own state in a table without a lock, which changes when a device is
+/// made or destroyed (KhronosGroup/Vulkan-ValidationLayers issue 4391): none comes or goes beside another test's at work.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// For each Vulkan device that is demanded the part of its adapter's name, in lower case.
