@@ -78,7 +78,9 @@ impl<S: Storage> MemoryPools<S> {
             // The pool rounds up to more than there is.
             return self.climb(storage, request, Table::DEDICATED, padded, timeline);
         }
-        let missing = self.growth_for(storage, pool, request, padded, timeline).map_or(taken, |growth| growth.least);
+        // A page grows by whole steps: what the request takes may be less, and is enough for a page of its own.
+        let growth = self.growth_for(storage, pool, request, padded, timeline);
+        let missing = growth.map_or(taken, |growth| growth.least.min(taken));
         self.wait_or_refuse(storage, request, (pool, missing), padded, refusal, tried)
     }
 

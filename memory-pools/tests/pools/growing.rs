@@ -186,6 +186,22 @@ fn what_is_missing_at_the_end_is_waited_for_and_no_more() {
 }
 
 #[test]
+fn what_a_page_of_its_own_would_take_is_waited_for_where_a_step_is_more() {
+    let mut rig = rig();
+    rig.pools.set_budget(Some(80 * MIB));
+    rig.reserve(4 * MIB, stream(1));
+    rig.try_reserve(151 * MIB / 2, stream(1), AllocationMode::Dedicated).unwrap();
+    let single = rig.try_reserve(MIB / 2, stream(2), AllocationMode::Dedicated).unwrap();
+    let last = rig.device.issue(stream(2));
+    rig.free(single, &[last]);
+    let Err(Pressure::Wait(until)) = rig.try_reserve(MIB / 4, stream(1), AllocationMode::Auto) else { panic!() };
+    assert_eq!(until, frontier(&[last]));
+    rig.device.finish(stream(2), last.seq);
+    rig.reserve(MIB / 4, stream(1));
+    assert_eq!((rig.storage.bytes, rig.storage.pages(), rig.storage.grew), (80 * MIB, 3, 0));
+}
+
+#[test]
 fn a_driver_with_little_left_gives_what_is_missing_and_not_a_step_more() {
     let wide = PageSizes::growing(MIB, 64 * MIB, 100);
     let mut rig = growing(PoolLayout::new(vec![PoolDescription::new("a", Placement::Fit, wide)]).unwrap(), MIB);
