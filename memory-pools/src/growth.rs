@@ -46,10 +46,17 @@ impl<S: Storage> MemoryPools<S> {
         reach: Option<u64>,
     ) -> Result<S::Page, StorageError> {
         let kind = self.table[pool].kind;
-        match (reach, self.config.growth_step) {
-            (Some(reach), Some(step)) if size.is_multiple_of(step) => storage.allocate_growing(size, reach, kind),
-            _ => storage.allocate(size, kind),
+        match self.reach_of(size, reach) {
+            Some(reach) => storage.allocate_growing(size, reach, kind),
+            None => storage.allocate(size, kind),
         }
+    }
+
+    /// Up to what a page of `size` bytes grows that was to grow up to `reach`: one that had to be smaller may have no whole steps, and stays
+    /// as it is.
+    pub(crate) fn reach_of(&self, size: u64, reach: Option<u64>) -> Option<u64> {
+        let step = self.config.growth_step?;
+        reach.filter(|_| size.is_multiple_of(step))
     }
 
     /// By how much the pool's page is to grow for a request; `None` where that would not serve it.

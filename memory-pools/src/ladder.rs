@@ -156,7 +156,7 @@ impl<S: Storage> MemoryPools<S> {
         self.count(size);
         self.table[pool].account.page_taken(size);
         let page = self.pages.insert(page, size, pool);
-        if let Some(reach) = reach {
+        if let Some(reach) = self.reach_of(size, reach) {
             self.table[pool].growing = Some(Growing { page, reach });
         }
         Ok((page, size))

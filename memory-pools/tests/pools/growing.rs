@@ -202,6 +202,17 @@ fn what_a_page_of_its_own_would_take_is_waited_for_where_a_step_is_more() {
 }
 
 #[test]
+fn a_page_that_had_to_be_of_no_whole_steps_stays_as_it_is() {
+    let mut rig = rig();
+    rig.storage.capacity = 600 * KIB;
+    rig.reserve(256, stream(1));
+    assert_eq!((rig.storage.bytes, rig.storage.reaches.len()), (256 * KIB, 0));
+    rig.storage.capacity = u64::MAX;
+    rig.reserve(MIB, stream(1));
+    assert_eq!((rig.storage.pages(), rig.storage.grew, rig.storage.reaches.len()), (2, 0, 1));
+}
+
+#[test]
 fn a_driver_with_little_left_gives_what_is_missing_and_not_a_step_more() {
     let wide = PageSizes::growing(MIB, 64 * MIB, 100);
     let mut rig = growing(PoolLayout::new(vec![PoolDescription::new("a", Placement::Fit, wide)]).unwrap(), MIB);
