@@ -84,7 +84,7 @@ impl<S: Storage> MemoryPools<S> {
         })
     }
 
-    /// A place behind what the pool's page had, which grows for it within the budget.
+    /// A place behind what the pool's page had, which grows for it within the budget. An error is the driver's, to the page that was asked.
     pub(crate) fn grow_page(
         &mut self,
         storage: &mut S,
@@ -93,25 +93,26 @@ impl<S: Storage> MemoryPools<S> {
         padded: u64,
         tried: &mut Vec<Rung>,
         timeline: &(impl Timeline + ?Sized),
-    ) -> Option<Placed> {
-        let Growth { page, least, preferred, most } = self.growth_for(storage, pool, request, padded, timeline)?;
+    ) -> Result<Option<Placed>, StorageError> {
+        let Some(growth) = self.growth_for(storage, pool, request, padded, timeline) else { return Ok(None) };
+        let Growth { page, least, preferred, most } = growth;
+        let Some(step) = self.config.growth_step else { return Ok(None) };
         let most = most.min(self.most().saturating_sub(self.reserved));
-        let step = self.config.growth_step?;
         let most = most - most % step;
         if least > most {
-            return None;
+            return Ok(None);
         }
         tried.push(Rung::Grow);
         tried.dedup();
-        let (known, size) = self.pages.get_mut(page)?;
+        let Some((known, size)) = self.pages.get_mut(page) else { return Ok(None) };
         let mut more = preferred.checked_next_multiple_of(step).map_or(most, |preferred| preferred.clamp(least, most));
         while let Err(refused) = storage.grow(known, *size, *size + more) {
             if !refused.out_of_memory {
                 self.table[pool].growing = None;
-                return None;
+                return Err(refused);
             }
             if more == least {
-                return None;
+                return Err(refused);
             }
             more = least;
         }
@@ -120,7 +121,7 @@ impl<S: Storage> MemoryPools<S> {
         self.count(more);
         self.table[pool].account.page_grown(more);
         self.table[pool].extend(page, units);
-        let placed = self.reuse_any(storage, pool, request, padded, timeline)?;
-        Some(Placed { grown: true, ..placed })
+        let placed = self.reuse_any(storage, pool, request, padded, timeline);
+        Ok(placed.map(|placed| Placed { grown: true, ..placed }))
     }
 }

@@ -45,9 +45,11 @@ impl<S: Storage> MemoryPools<S> {
             // The driver is not asked for a slot that no page could hold.
             return self.climb(storage, request, Table::DEDICATED, padded, timeline);
         }
-        if let Some(placed) = self.grow_page(storage, pool, request, padded, &mut tried, timeline) {
-            return Ok(placed);
-        }
+        let mut no_growth = match self.grow_page(storage, pool, request, padded, &mut tried, timeline) {
+            Ok(Some(placed)) => return Ok(placed),
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
         let refusal = match self.take_page(storage, pool, taken, &mut tried, timeline) {
             Ok((page, size)) => {
                 let (size, units) = (self.to_units(size), self.to_units(taken));
@@ -65,9 +67,16 @@ impl<S: Storage> MemoryPools<S> {
             return Err(Pressure::Refused(error.clone()));
         }
         // What was returned meanwhile may be as much as is missing at the end of a page.
-        if let Some(placed) = self.grow_page(storage, pool, request, padded, &mut tried, timeline) {
-            return Ok(placed);
+        match self.grow_page(storage, pool, request, padded, &mut tried, timeline) {
+            Ok(Some(placed)) => return Ok(placed),
+            Ok(None) => {}
+            Err(error) => no_growth = Some(error),
         }
+        let refusal = match (refusal, no_growth) {
+            // The budget left what was missing, and the driver did not give it.
+            (Refusal::Budget, Some(error)) => Refusal::Driver(error),
+            (refusal, _) => refusal,
+        };
         // Nothing new is to be had: whatever pool has room may serve, one of an earlier layout or of another size too.
         for other in self.others(pool, request, padded) {
             if let Some(placed) = self.reuse_any(storage, other, request, padded, timeline) {
@@ -221,8 +230,11 @@ impl<S: Storage> MemoryPools<S> {
             return Err(Pressure::Wait(earliest));
         }
         let missing = match &refusal {
-            Refusal::Budget => Some(self.excess(taken)),
-            Refusal::Driver(_) => storage.driver_free().map(|free| taken.saturating_sub(free)),
+            Refusal::Driver(error) if error.out_of_memory => {
+                storage.driver_free().map(|free| taken.saturating_sub(free))
+            }
+            // Where a page will never grow again, the budget is all there is against another one.
+            _ => Some(self.excess(taken)),
         };
         if let Some(frontier) = self.when_returned(missing, taken) {
             return Err(Pressure::Wait(frontier));
@@ -232,6 +244,7 @@ impl<S: Storage> MemoryPools<S> {
                 Pressure::OverBudget(self.out_of_memory(storage, request, tried, None))
             }
             Refusal::Budget => self.refused(storage, request, tried, None),
+            Refusal::Driver(error) if !error.out_of_memory => Pressure::Refused(error),
             Refusal::Driver(error) => self.refused(storage, request, tried, Some(error)),
         })
     }

@@ -213,6 +213,45 @@ fn a_page_that_had_to_be_of_no_whole_steps_stays_as_it_is() {
 }
 
 #[test]
+fn a_driver_that_refused_to_grow_a_page_is_named_though_the_budget_refused_another_one() {
+    for out_of_memory in [true, false] {
+        let mut rig = rig();
+        rig.pools.set_budget(Some(80 * MIB));
+        rig.reserve(4 * MIB, stream(1));
+        rig.try_reserve(74 * MIB, stream(1), AllocationMode::Dedicated).unwrap();
+        rig.reserve(MIB / 4, stream(1));
+        assert_eq!(rig.storage.bytes, 79 * MIB);
+        // One is missing, which the budget has; a page would take more.
+        rig.storage.capacity = 79 * MIB;
+        rig.storage.refuse = Some((rig.storage.asked + 1, out_of_memory));
+        match rig.try_reserve(3 * MIB / 2, stream(1), AllocationMode::Auto) {
+            Err(Pressure::Exhausted(numbers)) if out_of_memory => {
+                assert_eq!(numbers.driver.as_deref(), Some("the device is full"));
+            }
+            Err(Pressure::Refused(error)) if !out_of_memory => assert_eq!(error.message, "told to refuse"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_unfinished_is_waited_for_though_a_page_will_never_grow_again() {
+    let mut rig = rig();
+    rig.pools.set_budget(Some(80 * MIB));
+    rig.reserve(4 * MIB, stream(1));
+    rig.try_reserve(73 * MIB, stream(1), AllocationMode::Dedicated).unwrap();
+    let single = rig.try_reserve(2 * MIB, stream(2), AllocationMode::Dedicated).unwrap();
+    let last = rig.device.issue(stream(2));
+    rig.free(single, &[last]);
+    rig.storage.refuse = Some((rig.storage.asked + 1, false));
+    let Err(Pressure::Wait(until)) = rig.try_reserve(2 * MIB, stream(1), AllocationMode::Auto) else { panic!() };
+    assert_eq!(until, frontier(&[last]));
+    rig.device.finish(stream(2), last.seq);
+    rig.reserve(2 * MIB, stream(1));
+    assert_eq!((rig.storage.pages(), rig.storage.grew), (3, 0));
+}
+
+#[test]
 fn a_driver_with_little_left_gives_what_is_missing_and_not_a_step_more() {
     let wide = PageSizes::growing(MIB, 64 * MIB, 100);
     let mut rig = growing(PoolLayout::new(vec![PoolDescription::new("a", Placement::Fit, wide)]).unwrap(), MIB);
