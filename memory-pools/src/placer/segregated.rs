@@ -18,7 +18,7 @@
 
 use super::classes::{LAST, Lists, class_of};
 use super::nodes::{
-    EMPTY, NOBODY, Node, USED, insert_after, link, link_unforeseen, list, list_of, occupy, to_spare, unlink,
+    EMPTY, NOBODY, Node, SPARE, USED, insert_after, link, link_unforeseen, list, list_of, occupy, to_spare, unlink,
     unlink_found,
 };
 use super::{Block, BlockKey, MAX_SPAN, PlaceError, Placer, SpanKey};
@@ -166,7 +166,8 @@ impl SegregatedFit {
     pub(crate) fn blocks(&self, span: &SpanKey) -> impl Iterator<Item = (u32, u32, bool)> + '_ {
         let mut at = span.0;
         core::iter::from_fn(move || {
-            let node = self.listed(at)?;
+            // A key of another placer may name a node that holds no block.
+            let node = self.listed(at).filter(|node| node.list != SPARE)?;
             let index = core::mem::replace(&mut at, node.after);
             Some((index, node.size, node.list != USED))
         })
