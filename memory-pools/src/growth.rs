@@ -1,6 +1,6 @@
 //! Pages that grow where they are: what a pool lacks is added behind a page it has, before another one is taken.
 //!
-//! A pool has one page that grows, the one it took last. It grows by as much as the next page would have, up to the largest page of the
+//! One page of a pool grows at a time: of those that are not as large as they may become, the one it took last. It grows by as much as the next page would have, up to the largest page of the
 //! pool's layout or an eighth of what there is: so the sizes of pages are what they are where pages stay as they are, but what would be
 //! several pages is one, in which nothing is cut off in between.
 
@@ -14,7 +14,7 @@ use trunnion_runtime_core::timeline::Timeline;
 /// where a page that had grown for it would stay for whatever small block lies in it.
 const AHEAD: u64 = 4;
 
-/// The page of a pool that grows, and up to how many bytes.
+/// A page that is to grow, and up to how many bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growing {
     pub(crate) page: u32,
@@ -69,7 +69,7 @@ impl<S: Storage> MemoryPools<S> {
         timeline: &(impl Timeline + ?Sized),
     ) -> Option<Growth> {
         let (step, of) = (self.config.growth_step?, &self.table[pool]);
-        let Growing { page, reach } = of.growing?;
+        let &Growing { page, reach } = of.growing.last()?;
         let most = reach.checked_sub(self.pages.size(page)?)?;
         let room = of.room_at_end(page, request.stream, timeline)? << self.alignment_log2;
         let missing = of.taken(padded, storage).checked_sub(room)?.max(1);
@@ -108,7 +108,7 @@ impl<S: Storage> MemoryPools<S> {
         let mut more = preferred.checked_next_multiple_of(step).map_or(most, |preferred| preferred.clamp(least, most));
         while let Err(refused) = storage.grow(known, *size, *size + more) {
             if !refused.out_of_memory {
-                self.table[pool].growing = None;
+                self.table[pool].growing.pop();
                 return Err(refused);
             }
             if more == least {
@@ -117,10 +117,12 @@ impl<S: Storage> MemoryPools<S> {
             more = least;
         }
         *size += more;
+        let of = &mut self.table[pool];
+        of.growing.pop_if(|growing| growing.reach == *size);
         let units = (*size >> self.alignment_log2) as u32;
+        of.account.page_grown(more);
+        of.extend(page, units);
         self.count(more);
-        self.table[pool].account.page_grown(more);
-        self.table[pool].extend(page, units);
         let placed = self.reuse_any(storage, pool, request, padded, timeline);
         Ok(placed.map(|placed| Placed { grown: true, ..placed }))
     }

@@ -166,7 +166,7 @@ impl<S: Storage> MemoryPools<S> {
         self.table[pool].account.page_taken(size);
         let page = self.pages.insert(page, size, pool);
         if let Some(reach) = self.reach_of(size, reach) {
-            self.table[pool].growing = Some(Growing { page, reach });
+            self.table[pool].growing.push(Growing { page, reach });
         }
         Ok((page, size))
     }

@@ -252,6 +252,26 @@ fn what_is_unfinished_is_waited_for_though_a_page_will_never_grow_again() {
 }
 
 #[test]
+fn a_page_grows_on_when_one_that_was_taken_after_it_is_returned_or_as_large_as_it_may_be() {
+    let mut rig = rig();
+    let first = rig.reserve(1000, stream(1));
+    let large = rig.reserve(8 * MIB, stream(1));
+    rig.free(large, &[]);
+    rig.cleanup();
+    let second = rig.reserve(2 * MIB, stream(1));
+    assert_eq!((rig.storage.pages(), rig.storage.grew), (1, 1));
+    assert_eq!(rig.place(first).0, rig.place(second).0);
+
+    let mut rig = growing(pages(MIB, 8 * MIB), MIB);
+    let first = rig.reserve(1000, stream(1));
+    rig.reserve(7 * MIB, stream(1));
+    rig.reserve(MIB, stream(1));
+    assert_eq!((rig.storage.pages(), rig.storage.bytes), (2, 9 * MIB), "the second one grew");
+    let third = rig.reserve(2 * MIB, stream(1));
+    assert_eq!((rig.place(third).0, rig.storage.pages()), (rig.place(first).0, 2), "the first one does now");
+}
+
+#[test]
 fn a_driver_with_little_left_gives_what_is_missing_and_not_a_step_more() {
     let wide = PageSizes::growing(MIB, 64 * MIB, 100);
     let mut rig = growing(PoolLayout::new(vec![PoolDescription::new("a", Placement::Fit, wide)]).unwrap(), MIB);
