@@ -70,11 +70,12 @@ impl<S: Storage> MemoryPools<S> {
     ) -> Option<Growth> {
         let (step, of) = (self.config.growth_step?, &self.table[pool]);
         let &Growing { page, reach } = of.growing.last()?;
-        let most = reach.checked_sub(self.pages.size(page)?)?;
+        let share = self.config.share(storage.max_page());
+        // A budget may have been set since the page was taken.
+        let most = reach.min(share - share % step).checked_sub(self.pages.size(page)?)?;
         let room = of.room_at_end(page, request.stream, timeline)? << self.alignment_log2;
         let missing = of.taken(padded, storage).checked_sub(room)?.max(1);
         let least = missing.checked_next_multiple_of(step)?;
-        let share = self.config.share(storage.max_page());
         let (preferred, ahead) = (of.next_page(missing, share), of.next_page(0, share));
         (least <= most && missing <= ahead.saturating_mul(AHEAD).max(step)).then_some(Growth {
             page,

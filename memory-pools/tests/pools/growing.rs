@@ -272,6 +272,16 @@ fn a_page_grows_on_when_one_that_was_taken_after_it_is_returned_or_as_large_as_i
 }
 
 #[test]
+fn a_page_grows_to_an_eighth_of_a_budget_that_was_set_after_it_was_taken() {
+    let mut rig = rig();
+    rig.reserve(1000, stream(1));
+    rig.pools.set_budget(Some(80 * MIB));
+    (0..12).for_each(|_| _ = rig.reserve(4 * MIB, stream(1)));
+    let sizes: Vec<_> = rig.storage.sizes.values().map(|(size, _)| size / MIB).collect();
+    assert!(sizes.iter().all(|size| *size <= 10), "{sizes:?}");
+}
+
+#[test]
 fn a_driver_with_little_left_gives_what_is_missing_and_not_a_step_more() {
     let wide = PageSizes::growing(MIB, 64 * MIB, 100);
     let mut rig = growing(PoolLayout::new(vec![PoolDescription::new("a", Placement::Fit, wide)]).unwrap(), MIB);
