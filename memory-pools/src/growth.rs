@@ -73,6 +73,10 @@ impl<S: Storage> MemoryPools<S> {
         let share = self.config.share(storage.max_page());
         // A budget may have been set since the page was taken.
         let most = reach.min(share - share % step).checked_sub(self.pages.size(page)?)?;
+        if most < step {
+            // What is free at its end, which takes a walk, is of no use then.
+            return None;
+        }
         let room = of.room_at_end(page, request.stream, timeline)? << self.alignment_log2;
         let missing = of.taken(padded, storage).checked_sub(room)?.max(1);
         let least = missing.checked_next_multiple_of(step)?;
