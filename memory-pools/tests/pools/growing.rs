@@ -309,6 +309,17 @@ fn a_page_whose_growth_is_refused_is_as_it_was_and_grows_no_more_unless_memory_w
         assert_eq!(rig.storage.bytes, 2 * MIB, "what it had is of use as before");
         rig.reserve(MIB, stream(1));
         assert_eq!((rig.storage.pages(), rig.storage.grew), (2, 1), "the page that was taken last grows");
+
+        // Where there was no other page either, it is the one that would grow.
+        let mut rig = self::rig();
+        rig.reserve(MIB / 2, stream(1));
+        rig.storage.refuse = Some((rig.storage.asked + 1, out_of_memory));
+        rig.storage.capacity = MIB;
+        rig.try_reserve(MIB, stream(1), AllocationMode::Auto).unwrap_err();
+        rig.storage.capacity = u64::MAX;
+        rig.reserve(MIB, stream(1));
+        let expected = if out_of_memory { (1, 1) } else { (2, 0) };
+        assert_eq!((rig.storage.pages(), rig.storage.grew), expected, "short of memory: {out_of_memory}");
     }
 }
 
