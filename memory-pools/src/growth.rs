@@ -8,7 +8,7 @@ use crate::pools::{MemoryPools, Placed, Request};
 use crate::storage::{Storage, StorageError};
 use alloc::vec::Vec;
 use trunnion_runtime_core::error::Rung;
-use trunnion_runtime_core::timeline::Timeline;
+use trunnion_runtime_core::timeline::{Frontier, Timeline};
 
 /// A request that lacks more than so many times what the pool takes ahead of need has a page of its own. That goes back when it is free,
 /// where a page that had grown for it would stay for whatever small block lies in it.
@@ -59,6 +59,26 @@ impl<S: Storage> MemoryPools<S> {
         reach.filter(|_| size.is_multiple_of(step))
     }
 
+    /// The page of a pool that grows, and by how much it may, without regard to what the budget leaves.
+    fn may_grow(&self, storage: &S, pool: u16) -> Option<(u32, u64)> {
+        let step = self.config.growth_step?;
+        let &Growing { page, reach } = self.table[pool].growing.last()?;
+        let share = self.config.share(storage.max_page());
+        // A budget may have been set since the page was taken.
+        let most = reach.min(share - share % step).checked_sub(self.pages.size(page)?)?;
+        (most >= step).then_some((page, most))
+    }
+
+    /// What to wait for, for the pool's page to have as much free at its end as it can't grow by, where `left` bytes are to be had.
+    pub(crate) fn when_grows(&self, storage: &S, pool: u16, padded: u64, left: u64) -> Option<Frontier> {
+        let (page, most) = self.may_grow(storage, pool)?;
+        let (step, of) = (self.config.growth_step?, &self.table[pool]);
+        let ahead = of.next_page(0, self.config.share(storage.max_page())).saturating_mul(AHEAD);
+        let most = most.min(ahead.max(step)).min(left);
+        let room = of.taken(padded, storage).checked_sub(most - most % step).filter(|_| most >= step)?;
+        of.when_room_at_end(page, room >> self.alignment_log2)
+    }
+
     /// By how much the pool's page is to grow for a request; `None` where that would not serve it.
     pub(crate) fn growth_for(
         &self,
@@ -68,15 +88,10 @@ impl<S: Storage> MemoryPools<S> {
         padded: u64,
         timeline: &(impl Timeline + ?Sized),
     ) -> Option<Growth> {
+        // What is free at the end, which takes a walk, is of no use where the page can't grow.
+        let (page, most) = self.may_grow(storage, pool)?;
         let (step, of) = (self.config.growth_step?, &self.table[pool]);
-        let &Growing { page, reach } = of.growing.last()?;
         let share = self.config.share(storage.max_page());
-        // A budget may have been set since the page was taken.
-        let most = reach.min(share - share % step).checked_sub(self.pages.size(page)?)?;
-        if most < step {
-            // What is free at its end, which takes a walk, is of no use then.
-            return None;
-        }
         let room = of.room_at_end(page, request.stream, timeline)? << self.alignment_log2;
         let missing = of.taken(padded, storage).checked_sub(room)?.max(1);
         let least = missing.checked_next_multiple_of(step)?;

@@ -226,7 +226,14 @@ impl<S: Storage> MemoryPools<S> {
             of.when_fits(self.to_units(taken), taken).filter(|frontier| !frontier.is_empty())
         };
         let others = self.others(pool, request, padded);
-        if let Some(earliest) = [pool].into_iter().chain(others).filter_map(when_fits).min_by_key(latest) {
+        let left = match &refusal {
+            Refusal::Driver(error) if error.out_of_memory => storage.driver_free().unwrap_or(0),
+            _ => u64::MAX,
+        };
+        let left = left.min(self.most().saturating_sub(self.reserved));
+        let when_grows = self.when_grows(storage, pool, padded, left).filter(|frontier| !frontier.is_empty());
+        let fits = [pool].into_iter().chain(others).filter_map(when_fits);
+        if let Some(earliest) = fits.chain(when_grows).min_by_key(latest) {
             return Err(Pressure::Wait(earliest));
         }
         let missing = match &refusal {

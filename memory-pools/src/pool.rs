@@ -194,6 +194,15 @@ impl Pool {
         }
     }
 
+    /// What to wait for, for the end of a page to have so many units free, if what was freed makes that. A slot is never part of another.
+    pub(crate) fn when_room_at_end(&self, page: u32, units: u64) -> Option<Frontier> {
+        match &self.placing {
+            Placing::Fit(general) => general.when_room_at_end(page, units),
+            Placing::Linear(linear) => linear.when_room_at_end(page, units),
+            Placing::Slabs(_) | Placing::Whole(_) => None,
+        }
+    }
+
     /// A page has become larger at its end.
     pub(crate) fn extend(&mut self, page: u32, page_units: u32) {
         match &mut self.placing {

@@ -13,10 +13,9 @@ use trunnion_runtime_core::timeline::Frontier;
 pub enum Pressure {
     /// There will be memory when this is done: wait for it, then ask again. Never empty.
     Wait(Frontier),
-    /// Nothing unfinished would free enough, in the sense of [`OverBudget`](Self::OverBudget), and the driver has no more.
+    /// Nothing unfinished would free enough, and the driver has no more.
     Exhausted(Box<OutOfMemory>),
-    /// Nothing unfinished would free enough, as one block or as whole pages, and the budget allows no more. The driver was not asked. What is
-    /// unfinished at the end of a page does not count as the begin of what that could grow by.
+    /// Nothing unfinished would free enough, and the budget allows no more. The driver was not asked.
     OverBudget(Box<OutOfMemory>),
     /// More than one allocation may ever have.
     TooLarge {

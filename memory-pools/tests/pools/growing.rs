@@ -282,6 +282,34 @@ fn a_page_grows_to_an_eighth_of_a_budget_that_was_set_after_it_was_taken() {
 }
 
 #[test]
+fn what_is_unfinished_at_the_end_of_a_page_is_waited_for_where_it_grows_by_the_rest() {
+    let linear = PoolDescription::new("linear", Placement::Linear, PageSizes::growing(MIB, 64 * MIB, 12));
+    for layout in [pages(MIB, 64 * MIB), PoolLayout::new(vec![linear]).unwrap()] {
+        let is_linear = layout.pools()[0].placement == Placement::Linear;
+        let mut rig = growing(layout, MIB);
+        rig.pools.set_budget(Some(80 * MIB));
+        let first = rig.reserve(MIB, stream(1));
+        let end = rig.reserve(3 * MIB, stream(1));
+        rig.try_reserve(74 * MIB, stream(1), AllocationMode::Dedicated).unwrap();
+        let last = rig.device.issue(stream(2));
+        rig.free(end, &[last]);
+        if is_linear {
+            // Filled again by who need not wait.
+            rig.free(first, &[last]);
+            rig.reserve(MIB, stream(2));
+        }
+        // Three are unfinished there, and the budget leaves two.
+        let Err(Pressure::Wait(until)) = rig.try_reserve(4 * MIB, stream(1), AllocationMode::Auto) else { panic!() };
+        assert_eq!(until, frontier(&[last]));
+        rig.device.finish(stream(2), last.seq);
+        rig.reserve(4 * MIB, stream(1));
+        assert_eq!((rig.storage.pages(), rig.storage.bytes), (2, 79 * MIB));
+        let more = rig.try_reserve(4 * MIB, stream(1), AllocationMode::Auto);
+        assert!(matches!(more, Err(Pressure::OverBudget(_))), "{more:?}");
+    }
+}
+
+#[test]
 fn a_driver_with_little_left_gives_what_is_missing_and_not_a_step_more() {
     let wide = PageSizes::growing(MIB, 64 * MIB, 100);
     let mut rig = growing(PoolLayout::new(vec![PoolDescription::new("a", Placement::Fit, wide)]).unwrap(), MIB);
