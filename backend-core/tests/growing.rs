@@ -82,10 +82,12 @@ fn a_page_that_does_not_grow_is_followed_by_another() {
 #[test]
 fn what_has_an_allocation_of_its_own_is_asked_for_as_ever() {
     let mut rig = rig();
-    let s = StreamId::new();
+    let (s, mut held) = (StreamId::new(), Vec::new());
     for mode in [AllocationMode::Dedicated, AllocationMode::Persistent] {
         let (handle, at) = (rig.handles.create(5000).unwrap(), rig.at(s));
         rig.server.reserve(at, &handle, mode);
+        held.push(handle);
+        assert_eq!(report(&rig).total().pages, held.len() as u64, "{mode}");
         assert_eq!(rig.log().iter().filter(|line| line.starts_with("page")).count(), 0, "{mode}");
     }
 }

@@ -161,6 +161,22 @@ impl General {
         Some(room.map(|node| u64::from(self.placer.size(node))).sum())
     }
 
+    /// What to wait for, for the end of a page to have so many units free, if what was freed makes that. Takes time with the number of blocks
+    /// in the page.
+    pub(crate) fn when_room_at_end(&self, page: u32, units: u64) -> Option<Frontier> {
+        let last = self.placer.last(self.spans.of(page)?)?;
+        let (mut room, mut frontier) = (0, Frontier::new());
+        let free = |node: &u32| self.placer.is_free(*node);
+        for node in core::iter::successors(Some(last), |node| self.placer.before(*node)).take_while(free) {
+            if room >= units {
+                break;
+            }
+            room += u64::from(self.placer.size(node));
+            self.join(node, &mut frontier);
+        }
+        (room >= units).then_some(frontier)
+    }
+
     /// A page has become larger at its end.
     pub(crate) fn extend(&mut self, page: u32, page_units: u32) {
         if let Some(span) = self.spans.of(page) {

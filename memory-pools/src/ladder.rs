@@ -45,9 +45,11 @@ impl<S: Storage> MemoryPools<S> {
             // The driver is not asked for a slot that no page could hold.
             return self.climb(storage, request, Table::DEDICATED, padded, timeline);
         }
-        if let Some(placed) = self.grow_page(storage, pool, request, padded, &mut tried, timeline) {
-            return Ok(placed);
-        }
+        let mut no_growth = match self.grow_page(storage, pool, request, padded, &mut tried, timeline) {
+            Ok(Some(placed)) => return Ok(placed),
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
         let refusal = match self.take_page(storage, pool, taken, &mut tried, timeline) {
             Ok((page, size)) => {
                 let (size, units) = (self.to_units(size), self.to_units(taken));
@@ -65,9 +67,16 @@ impl<S: Storage> MemoryPools<S> {
             return Err(Pressure::Refused(error.clone()));
         }
         // What was returned meanwhile may be as much as is missing at the end of a page.
-        if let Some(placed) = self.grow_page(storage, pool, request, padded, &mut tried, timeline) {
-            return Ok(placed);
+        match self.grow_page(storage, pool, request, padded, &mut tried, timeline) {
+            Ok(Some(placed)) => return Ok(placed),
+            Ok(None) => {}
+            Err(error) => no_growth = Some(error),
         }
+        let refusal = match (refusal, no_growth) {
+            // The budget left what was missing, and the driver did not give it.
+            (Refusal::Budget, Some(error)) => Refusal::Driver(error),
+            (refusal, _) => refusal,
+        };
         // Nothing new is to be had: whatever pool has room may serve, one of an earlier layout or of another size too.
         for other in self.others(pool, request, padded) {
             if let Some(placed) = self.reuse_any(storage, other, request, padded, timeline) {
@@ -78,7 +87,9 @@ impl<S: Storage> MemoryPools<S> {
             // The pool rounds up to more than there is.
             return self.climb(storage, request, Table::DEDICATED, padded, timeline);
         }
-        let missing = self.growth_for(storage, pool, request, padded, timeline).map_or(taken, |growth| growth.least);
+        // A page grows by whole steps: what the request takes may be less, and is enough for a page of its own.
+        let growth = self.growth_for(storage, pool, request, padded, timeline);
+        let missing = growth.map_or(taken, |growth| growth.least.min(taken));
         self.wait_or_refuse(storage, request, (pool, missing), padded, refusal, tried)
     }
 
@@ -154,8 +165,8 @@ impl<S: Storage> MemoryPools<S> {
         self.count(size);
         self.table[pool].account.page_taken(size);
         let page = self.pages.insert(page, size, pool);
-        if let Some(reach) = reach {
-            self.table[pool].growing = Some(Growing { page, reach });
+        if let Some(reach) = self.reach_of(size, reach) {
+            self.table[pool].growing.push(Growing { page, reach });
         }
         Ok((page, size))
     }
@@ -215,12 +226,22 @@ impl<S: Storage> MemoryPools<S> {
             of.when_fits(self.to_units(taken), taken).filter(|frontier| !frontier.is_empty())
         };
         let others = self.others(pool, request, padded);
-        if let Some(earliest) = [pool].into_iter().chain(others).filter_map(when_fits).min_by_key(latest) {
+        let left = match &refusal {
+            Refusal::Driver(error) if error.out_of_memory => storage.driver_free().unwrap_or(0),
+            _ => u64::MAX,
+        };
+        let left = left.min(self.most().saturating_sub(self.reserved));
+        let when_grows = self.when_grows(storage, pool, padded, left).filter(|frontier| !frontier.is_empty());
+        let fits = [pool].into_iter().chain(others).filter_map(when_fits);
+        if let Some(earliest) = fits.chain(when_grows).min_by_key(latest) {
             return Err(Pressure::Wait(earliest));
         }
         let missing = match &refusal {
-            Refusal::Budget => Some(self.excess(taken)),
-            Refusal::Driver(_) => storage.driver_free().map(|free| taken.saturating_sub(free)),
+            Refusal::Driver(error) if error.out_of_memory => {
+                storage.driver_free().map(|free| taken.saturating_sub(free))
+            }
+            // Where a page will never grow again, the budget is all there is against another one.
+            _ => Some(self.excess(taken)),
         };
         if let Some(frontier) = self.when_returned(missing, taken) {
             return Err(Pressure::Wait(frontier));
@@ -230,6 +251,7 @@ impl<S: Storage> MemoryPools<S> {
                 Pressure::OverBudget(self.out_of_memory(storage, request, tried, None))
             }
             Refusal::Budget => self.refused(storage, request, tried, None),
+            Refusal::Driver(error) if !error.out_of_memory => Pressure::Refused(error),
             Refusal::Driver(error) => self.refused(storage, request, tried, Some(error)),
         })
     }

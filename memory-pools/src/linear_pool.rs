@@ -150,6 +150,12 @@ impl LinearPool {
         Some(page.placer.largest_free().into())
     }
 
+    /// What to wait for, for a page to be filled by so many units at its end.
+    pub(crate) fn when_room_at_end(&self, page: u32, units: u64) -> Option<Frontier> {
+        let page = self.of(page).filter(|page| u64::from(page.placer.largest_free()) >= units)?;
+        Some(page.before.clone())
+    }
+
     /// A page has become larger at its end.
     pub(crate) fn extend(&mut self, page: u32, page_units: u32) {
         let Some(number) = self.numbers.get(&page) else { return };

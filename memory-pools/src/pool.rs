@@ -11,6 +11,7 @@ use crate::storage::Storage;
 use crate::whole::Whole;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use trunnion_runtime_core::id::StreamId;
 use trunnion_runtime_core::pool_layout::{Placement, PoolDescription};
 use trunnion_runtime_core::report::{PoolKind, PoolReport};
@@ -48,15 +49,24 @@ pub(crate) struct Pool {
     pub(crate) description: Option<PoolDescription>,
     /// The sizes of its pages; `None` where a page is as large as the request.
     pub(crate) sizes: Option<Sizes>,
-    /// The page that grows before another one is taken.
-    pub(crate) growing: Option<Growing>,
+    /// The pages that are not as large as they may become. The last one grows before another one is taken; when it is returned, or can grow no
+    /// more, the one before does.
+    pub(crate) growing: Vec<Growing>,
 }
 
 impl Pool {
     /// A pool of whole pages that no layout governs.
     pub(crate) fn ungoverned(kind: PoolKind, keeping: Keeping) -> Self {
         let placing = Placing::Whole(Whole::new());
-        Self { placing, account: Account::default(), kind, keeping, description: None, sizes: None, growing: None }
+        Self {
+            placing,
+            account: Account::default(),
+            kind,
+            keeping,
+            description: None,
+            sizes: None,
+            growing: Vec::new(),
+        }
     }
 
     /// The pool of a description, over offsets that are multiples of `alignment`.
@@ -75,7 +85,7 @@ impl Pool {
             keeping: Keeping::Kept,
             description: Some(description.clone()),
             sizes: Some(sizes),
-            growing: None,
+            growing: Vec::new(),
         };
         pool.clear(alignment);
         pool
@@ -84,7 +94,7 @@ impl Pool {
     /// Forgets everything but the counters.
     pub(crate) fn clear(&mut self, alignment: u64) {
         self.account.emptied();
-        self.growing = None;
+        self.growing.clear();
         self.placing = match (self.kind, &self.sizes) {
             (PoolKind::General, _) => Placing::Fit(Box::new(General::new())),
             (PoolKind::Slabs, Some(sizes)) => Placing::Slabs(Box::new(SlabPool::new((sizes.takes / alignment) as u32))),
@@ -110,7 +120,7 @@ impl Pool {
     /// A page of so many bytes was returned.
     pub(crate) fn page_returned(&mut self, page: u32, size: u64) {
         self.account.page_returned(size);
-        self.growing.take_if(|growing| growing.page == page);
+        self.growing.retain(|growing| growing.page != page);
     }
 
     /// Whether an allocation is a page.
@@ -181,6 +191,15 @@ impl Pool {
             Placing::Slabs(slabs) => slabs.room_at_end(page),
             Placing::Linear(linear) => linear.room_at_end(page, stream, timeline),
             Placing::Whole(_) => None,
+        }
+    }
+
+    /// What to wait for, for the end of a page to have so many units free, if what was freed makes that. A slot is never part of another.
+    pub(crate) fn when_room_at_end(&self, page: u32, units: u64) -> Option<Frontier> {
+        match &self.placing {
+            Placing::Fit(general) => general.when_room_at_end(page, units),
+            Placing::Linear(linear) => linear.when_room_at_end(page, units),
+            Placing::Slabs(_) | Placing::Whole(_) => None,
         }
     }
 

@@ -79,7 +79,7 @@ pub(crate) struct Placed {
     pub(crate) found: Found,
     /// What it takes up of the pool, in bytes.
     pub(crate) taken: u64,
-    /// Whether a page was taken for it.
+    /// Whether the driver was asked for it: a page was taken, or one grew.
     pub(crate) grown: bool,
 }
 
@@ -145,8 +145,8 @@ impl<S: Storage> MemoryPools<S> {
     /// Places an allocation and records it under `request.memory`.
     ///
     /// Where memory the pools hold fits, this takes constant time, asks nothing of the driver and allocates nothing on the heap. Otherwise
-    /// it climbs the ladder: merge all blocks whose last use is done and look again, take a page within the budget, return empty
-    /// pages and try once more.
+    /// it climbs the ladder: merge all blocks whose last use is done and look again, let a page grow or take another one within the
+    /// budget, return empty pages and try once more.
     ///
     /// # Errors
     /// [`Pressure`], with nothing recorded. After [`Pressure::Wait`] wait for the frontier and ask again; a caller that has waited adds

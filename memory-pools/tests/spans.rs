@@ -54,6 +54,23 @@ fn a_size_that_is_no_larger_changes_nothing() {
 }
 
 #[test]
+fn a_key_of_another_placer_that_names_no_block_grows_nothing() {
+    for (mut one, mut other) in placers().into_iter().zip(placers()) {
+        one.add_span(0, 100);
+        // Two are one again, and the second one's place is spare.
+        let block = one.allocate(7.min(one.largest_free())).unwrap();
+        assert!(one.free(block.key));
+        let largest = one.largest_free();
+        other.add_span(0, 1);
+        for tag in 1..40 {
+            let key = other.add_span(tag, 1);
+            one.grow_span(&key, 1000);
+        }
+        assert_eq!(one.largest_free(), largest);
+    }
+}
+
+#[test]
 fn a_full_span_of_slabs_has_room_again() {
     let mut slabs = Slabs::new(10);
     let span = slabs.add_span(1, 29);

@@ -18,7 +18,7 @@
 
 use super::classes::{LAST, Lists, class_of};
 use super::nodes::{
-    EMPTY, NOBODY, Node, USED, insert_after, link, link_unforeseen, list, list_of, occupy, to_spare, unlink,
+    EMPTY, NOBODY, Node, SPARE, USED, insert_after, link, link_unforeseen, list, list_of, occupy, to_spare, unlink,
     unlink_found,
 };
 use super::{Block, BlockKey, MAX_SPAN, PlaceError, Placer, SpanKey};
@@ -166,7 +166,8 @@ impl SegregatedFit {
     pub(crate) fn blocks(&self, span: &SpanKey) -> impl Iterator<Item = (u32, u32, bool)> + '_ {
         let mut at = span.0;
         core::iter::from_fn(move || {
-            let node = self.listed(at)?;
+            // A key of another placer may name a node that holds no block.
+            let node = self.listed(at).filter(|node| node.list != SPARE)?;
             let index = core::mem::replace(&mut at, node.after);
             Some((index, node.size, node.list != USED))
         })
@@ -271,9 +272,10 @@ impl SegregatedFit {
     }
 
     /// Where sizes differ much, most requests are small, and whether what one leaves comes first in its class can't be foreseen. So what is
-    /// left by one that is known to be `SMALL` is listed without a branch. That takes some 20 instructions more, which others are spared.
+    /// left by one that is known to be small is listed as `UNFORESEEN`, without a branch. That takes some 20 instructions
+    /// more, which others are spared.
     #[inline(always)]
-    fn take_from<const SMALL: bool>(&mut self, index: u32, lane: u32, size: u32) -> (u32, &Node) {
+    fn take_from<const UNFORESEEN: bool>(&mut self, index: u32, lane: u32, size: u32) -> (u32, &Node) {
         let minimal = self.minimal;
         let (nodes, lists, spare, generation) = self.parts(lane);
         let node = &mut nodes[index as usize];
@@ -284,7 +286,7 @@ impl SegregatedFit {
             // Something comes after it now.
             if node.list != list_of(lane, class) || after == NOBODY {
                 unlink_found(nodes, lists, index);
-                if SMALL {
+                if UNFORESEEN {
                     link_unforeseen(nodes, lists, index, lane, (class, place));
                 } else {
                     link(nodes, lists, index, lane, (class, place));

@@ -186,6 +186,130 @@ fn what_is_missing_at_the_end_is_waited_for_and_no_more() {
 }
 
 #[test]
+fn what_a_page_of_its_own_would_take_is_waited_for_where_a_step_is_more() {
+    let mut rig = rig();
+    rig.pools.set_budget(Some(80 * MIB));
+    rig.reserve(4 * MIB, stream(1));
+    rig.try_reserve(151 * MIB / 2, stream(1), AllocationMode::Dedicated).unwrap();
+    let single = rig.try_reserve(MIB / 2, stream(2), AllocationMode::Dedicated).unwrap();
+    let last = rig.device.issue(stream(2));
+    rig.free(single, &[last]);
+    let Err(Pressure::Wait(until)) = rig.try_reserve(MIB / 4, stream(1), AllocationMode::Auto) else { panic!() };
+    assert_eq!(until, frontier(&[last]));
+    rig.device.finish(stream(2), last.seq);
+    rig.reserve(MIB / 4, stream(1));
+    assert_eq!((rig.storage.bytes, rig.storage.pages(), rig.storage.grew), (80 * MIB, 3, 0));
+}
+
+#[test]
+fn a_page_that_had_to_be_of_no_whole_steps_stays_as_it_is() {
+    let mut rig = rig();
+    rig.storage.capacity = 600 * KIB;
+    rig.reserve(256, stream(1));
+    assert_eq!((rig.storage.bytes, rig.storage.reaches.len()), (256 * KIB, 0));
+    rig.storage.capacity = u64::MAX;
+    rig.reserve(MIB, stream(1));
+    assert_eq!((rig.storage.pages(), rig.storage.grew, rig.storage.reaches.len()), (2, 0, 1));
+}
+
+#[test]
+fn a_driver_that_refused_to_grow_a_page_is_named_though_the_budget_refused_another_one() {
+    for out_of_memory in [true, false] {
+        let mut rig = rig();
+        rig.pools.set_budget(Some(80 * MIB));
+        rig.reserve(4 * MIB, stream(1));
+        rig.try_reserve(74 * MIB, stream(1), AllocationMode::Dedicated).unwrap();
+        rig.reserve(MIB / 4, stream(1));
+        assert_eq!(rig.storage.bytes, 79 * MIB);
+        // One is missing, which the budget has; a page would take more.
+        rig.storage.capacity = 79 * MIB;
+        rig.storage.refuse = Some((rig.storage.asked + 1, out_of_memory));
+        match rig.try_reserve(3 * MIB / 2, stream(1), AllocationMode::Auto) {
+            Err(Pressure::Exhausted(numbers)) if out_of_memory => {
+                assert_eq!(numbers.driver.as_deref(), Some("the device is full"));
+            }
+            Err(Pressure::Refused(error)) if !out_of_memory => assert_eq!(error.message, "told to refuse"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_unfinished_is_waited_for_though_a_page_will_never_grow_again() {
+    let mut rig = rig();
+    rig.pools.set_budget(Some(80 * MIB));
+    rig.reserve(4 * MIB, stream(1));
+    rig.try_reserve(73 * MIB, stream(1), AllocationMode::Dedicated).unwrap();
+    let single = rig.try_reserve(2 * MIB, stream(2), AllocationMode::Dedicated).unwrap();
+    let last = rig.device.issue(stream(2));
+    rig.free(single, &[last]);
+    rig.storage.refuse = Some((rig.storage.asked + 1, false));
+    let Err(Pressure::Wait(until)) = rig.try_reserve(2 * MIB, stream(1), AllocationMode::Auto) else { panic!() };
+    assert_eq!(until, frontier(&[last]));
+    rig.device.finish(stream(2), last.seq);
+    rig.reserve(2 * MIB, stream(1));
+    assert_eq!((rig.storage.pages(), rig.storage.grew), (3, 0));
+}
+
+#[test]
+fn a_page_grows_on_when_one_that_was_taken_after_it_is_returned_or_as_large_as_it_may_be() {
+    let mut rig = rig();
+    let first = rig.reserve(1000, stream(1));
+    let large = rig.reserve(8 * MIB, stream(1));
+    rig.free(large, &[]);
+    rig.cleanup();
+    let second = rig.reserve(2 * MIB, stream(1));
+    assert_eq!((rig.storage.pages(), rig.storage.grew), (1, 1));
+    assert_eq!(rig.place(first).0, rig.place(second).0);
+
+    let mut rig = growing(pages(MIB, 8 * MIB), MIB);
+    let first = rig.reserve(1000, stream(1));
+    rig.reserve(7 * MIB, stream(1));
+    rig.reserve(MIB, stream(1));
+    assert_eq!((rig.storage.pages(), rig.storage.bytes), (2, 9 * MIB), "the second one grew");
+    let third = rig.reserve(2 * MIB, stream(1));
+    assert_eq!((rig.place(third).0, rig.storage.pages()), (rig.place(first).0, 2), "the first one does now");
+}
+
+#[test]
+fn a_page_grows_to_an_eighth_of_a_budget_that_was_set_after_it_was_taken() {
+    let mut rig = rig();
+    rig.reserve(1000, stream(1));
+    rig.pools.set_budget(Some(80 * MIB));
+    (0..12).for_each(|_| _ = rig.reserve(4 * MIB, stream(1)));
+    let sizes: Vec<_> = rig.storage.sizes.values().map(|(size, _)| size / MIB).collect();
+    assert!(sizes.iter().all(|size| *size <= 10), "{sizes:?}");
+}
+
+#[test]
+fn what_is_unfinished_at_the_end_of_a_page_is_waited_for_where_it_grows_by_the_rest() {
+    let linear = PoolDescription::new("linear", Placement::Linear, PageSizes::growing(MIB, 64 * MIB, 12));
+    for layout in [pages(MIB, 64 * MIB), PoolLayout::new(vec![linear]).unwrap()] {
+        let is_linear = layout.pools()[0].placement == Placement::Linear;
+        let mut rig = growing(layout, MIB);
+        rig.pools.set_budget(Some(80 * MIB));
+        let first = rig.reserve(MIB, stream(1));
+        let end = rig.reserve(3 * MIB, stream(1));
+        rig.try_reserve(74 * MIB, stream(1), AllocationMode::Dedicated).unwrap();
+        let last = rig.device.issue(stream(2));
+        rig.free(end, &[last]);
+        if is_linear {
+            // Filled again by who need not wait.
+            rig.free(first, &[last]);
+            rig.reserve(MIB, stream(2));
+        }
+        // Three are unfinished there, and the budget leaves two.
+        let Err(Pressure::Wait(until)) = rig.try_reserve(4 * MIB, stream(1), AllocationMode::Auto) else { panic!() };
+        assert_eq!(until, frontier(&[last]));
+        rig.device.finish(stream(2), last.seq);
+        rig.reserve(4 * MIB, stream(1));
+        assert_eq!((rig.storage.pages(), rig.storage.bytes), (2, 79 * MIB));
+        let more = rig.try_reserve(4 * MIB, stream(1), AllocationMode::Auto);
+        assert!(matches!(more, Err(Pressure::OverBudget(_))), "{more:?}");
+    }
+}
+
+#[test]
 fn a_driver_with_little_left_gives_what_is_missing_and_not_a_step_more() {
     let wide = PageSizes::growing(MIB, 64 * MIB, 100);
     let mut rig = growing(PoolLayout::new(vec![PoolDescription::new("a", Placement::Fit, wide)]).unwrap(), MIB);
@@ -213,6 +337,17 @@ fn a_page_whose_growth_is_refused_is_as_it_was_and_grows_no_more_unless_memory_w
         assert_eq!(rig.storage.bytes, 2 * MIB, "what it had is of use as before");
         rig.reserve(MIB, stream(1));
         assert_eq!((rig.storage.pages(), rig.storage.grew), (2, 1), "the page that was taken last grows");
+
+        // Where there was no other page either, it is the one that would grow.
+        let mut rig = self::rig();
+        rig.reserve(MIB / 2, stream(1));
+        rig.storage.refuse = Some((rig.storage.asked + 1, out_of_memory));
+        rig.storage.capacity = MIB;
+        rig.try_reserve(MIB, stream(1), AllocationMode::Auto).unwrap_err();
+        rig.storage.capacity = u64::MAX;
+        rig.reserve(MIB, stream(1));
+        let expected = if out_of_memory { (1, 1) } else { (2, 0) };
+        assert_eq!((rig.storage.pages(), rig.storage.grew), expected, "short of memory: {out_of_memory}");
     }
 }
 

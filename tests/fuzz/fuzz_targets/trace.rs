@@ -1,5 +1,5 @@
 //! A trace of a device's memory: its text form, lifetimes, or a log of RMM. What is read is written as text that is read as the same, is
-//! replayed on its own pools and on small ones with sums that agree, and is drawn; what is damaged is refused with its line.
+//! replayed on its own pools and on small ones whose pages grow, with sums that agree, and is drawn; what is damaged is refused with its line.
 
 #![no_main]
 
@@ -42,7 +42,8 @@ fn there_and_back(trace: &Trace) {
 }
 
 fn run(trace: &Trace) {
-    let small = PoolsConfig { budget: Some(1 << 20), layout: every_kind(), ..PoolsConfig::default() };
+    let (budget, growth_step) = (Some(1 << 20), Some(4096));
+    let small = PoolsConfig { budget, layout: every_kind(), growth_step, ..PoolsConfig::default() };
     for config in [trace.pools.clone().unwrap_or_default(), small] {
         let report = replay(trace, &config);
         assert_eq!(report.curve.len(), trace.events.len());
