@@ -134,6 +134,19 @@ fn a_page_without_room_behind_it_is_one_that_stays_as_it_is() {
 }
 
 #[test]
+fn a_page_that_is_refused_while_nothing_waits_to_be_given_back_is_asked_for_once_and_leaves_nothing() {
+    each_that_maps(|rig| {
+        rig.device.fail("cuMemCreate", 0, 2).unwrap();
+        let refused = rig.driver.allocate(2 * MIB).unwrap_err();
+        assert!(refused.out_of_memory && refused.message.contains("cuMemCreate"), "{refused:?}");
+        let calls =
+            ["cuMemCreate", "cuMemAddressReserve", "cuMemAddressFree"].map(|call| rig.device.calls(call).unwrap());
+        assert_eq!(calls, [1; 3]);
+        rig.device.fail("cuMemCreate", 1, 0).unwrap();
+    });
+}
+
+#[test]
 fn what_the_device_has_is_all_that_pages_grow_to() {
     let limits = LimitOptions { memory: Some(6 * MIB), ..LimitOptions::default() };
     each_with(&CudaOptions::default().limits(limits), |rig| {
