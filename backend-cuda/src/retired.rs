@@ -11,9 +11,9 @@
 use crate::device::Device;
 use crate::mapping::{self, Mapping};
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Bytes of the host's that may be kept. Where there are more, no more are page-locked.
 const MOST: u64 = 256 << 20;
 
-/// Bytes of the host's, and how many things, from which on nothing is kept that can be given back.
+/// Bytes of the host's, and how many things, beyond which nothing is kept that can be given back.
 const MUCH: (u64, usize) = (64 << 20, 256);
 
 /// Memory of the driver's, and how it is given back.
@@ -75,7 +75,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    kept: Vec<Kept>,
+    /// Oldest first.
+    kept: VecDeque<Kept>,
     /// How many there are, those that are being given back among them.
     count: usize,
     /// How many were given back.
@@ -160,30 +161,31 @@ impl Shared {
                 self.given.notify_all();
                 return;
             };
-            for Kept { device, memory, size } in kept {
-                let bytes = self.bytes_of(&memory);
-                device.free(memory);
-                // Before anybody who waits for that goes on: the device may end with it.
-                drop(device);
-                bytes.fetch_sub(size, Ordering::Relaxed);
-                let mut state = self.state();
-                state.count -= 1;
-                state.given += 1;
-                drop(state);
-                self.given.notify_all();
-            }
+            let Kept { device, memory, size } = kept;
+            let bytes = self.bytes_of(&memory);
+            device.free(memory);
+            // Before anybody who waits for that goes on: the device may end with it.
+            drop(device);
+            bytes.fetch_sub(size, Ordering::Relaxed);
+            let mut state = self.state();
+            state.count -= 1;
+            state.given += 1;
+            drop(state);
+            self.given.notify_all();
         }
     }
 
-    /// Waits for what can be given back; `None` at the end.
-    fn next(&self) -> Option<Vec<Kept>> {
+    /// Waits for something that can be given back; `None` at the end. One at a time: by the next one a stream may wait for somebody else.
+    fn next(&self) -> Option<Kept> {
         let mut state = self.state();
         loop {
             if state.is_over {
                 return None;
             }
-            if self.is_due(&state) {
-                return Some(mem::take(&mut state.kept));
+            if self.is_due(&state)
+                && let Some(kept) = state.kept.pop_front()
+            {
+                return Some(kept);
             }
             state = match state.kept.is_empty() {
                 true => self.handed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -194,7 +196,7 @@ impl Shared {
     }
 
     fn is_due(&self, state: &State) -> bool {
-        let Some(Kept { device, .. }) = state.kept.first() else { return false };
+        let Some(Kept { device, .. }) = state.kept.front() else { return false };
         let (bytes, things) = MUCH;
         let is_much = self.host_bytes.load(Ordering::Relaxed) > bytes || state.kept.len() > things;
         let is_idle = device.unfinished.load(Ordering::Acquire) == 0 || device.loss.check().is_err();
@@ -211,7 +213,7 @@ impl Device {
         shared.bytes_of(&memory).fetch_add(size, Ordering::Relaxed);
         let mut state = shared.state();
         state.count += 1;
-        state.kept.push(Kept { device, memory, size });
+        state.kept.push_back(Kept { device, memory, size });
         drop(state);
         shared.handed.notify_one();
     }

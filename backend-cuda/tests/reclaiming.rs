@@ -8,6 +8,7 @@ use rig::kernels::ptx;
 use rig::{Gate, PATIENCE, Rig, all, claim, double, each, each_with, eventually, part};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_cuda::{CudaOptions, CudaPage, CudaStream};
 use trunnion_runtime_core::bytes::Bytes;
@@ -111,6 +112,39 @@ fn who_is_short_of_memory_waits_for_others_only_so_long() {
         gate.open();
         // Whether it is given back yet or not.
         let page = rig.driver.allocate(4 * MIB).unwrap();
+        rig.driver.release(page);
+    });
+}
+
+#[test]
+fn what_is_kept_stays_when_a_stream_begins_to_wait_for_others_while_something_before_it_is_given_back() {
+    each(|rig| {
+        let (page, first, second) =
+            (rig.page_of_bytes(&[0; 256]), rig.driver.allocate(MIB).unwrap(), rig.driver.allocate(MIB).unwrap());
+        let mut stream = rig.driver.open_stream().unwrap();
+        rig.fill(&mut stream, 1, all(&page), &[1]);
+        rig.driver.submit(&mut stream, 1).unwrap();
+        // Nobody saw yet that it is finished, so both are kept; the first is then not given back before the gate opens.
+        let (gate, used) = (Gate::new(&rig.device), rig.device.memory_used().unwrap());
+        rig.driver.release(first);
+        rig.driver.release(second);
+        rig.finish(&mut stream, 1);
+        let (device, soon) = (rig.device, Duration::from_millis(20));
+        let frees = || device.calls("cuMemFree_v2").unwrap();
+        eventually("the first is being given back", || frees() == 1);
+        // Until it waits for what it found.
+        thread::sleep(soon);
+        let (other, mut waiting) = (Gate::new(&rig.device), rig.driver.open_stream().unwrap());
+        rig.driver.import_event(&mut waiting, &other.event()).unwrap();
+        rig.driver.submit(&mut waiting, 1).unwrap();
+        gate.open();
+        eventually("the first is given back", || device.memory_used().unwrap() == used - MIB);
+        thread::sleep(soon);
+        assert_eq!(frees(), 1);
+        other.open();
+        rig.finish(&mut waiting, 1);
+        eventually("both are given back", || device.memory_used().unwrap() == used - 2 * MIB);
+        [stream, waiting].into_iter().for_each(|stream| rig.driver.close_stream(stream));
         rig.driver.release(page);
     });
 }
