@@ -83,6 +83,9 @@ struct State {
     given: u64,
     /// How many wait for that.
     waiting: usize,
+    /// How many were given back when somebody waited in vain for the thread, which stands in the driver: until there are more, nobody else
+    /// waits for the same.
+    futile: Option<u64>,
     /// The thread is to end, or has: the device is gone, or the process exits.
     is_over: bool,
 }
@@ -219,16 +222,22 @@ impl Device {
     }
 
     /// Has what is kept given back, though work may be under way, and waits for that, at most [`PATIENCE`]. Whether anything was given back
-    /// since so many things were. Who waits for an event of somebody else is not waited for.
+    /// since so many things were. Who waits for an event of somebody else is not waited for, nor what was waited for in vain already: one
+    /// request may ask the driver many times.
     pub(crate) fn reclaim(&self, since: u64) -> bool {
         let shared = &self.retired.shared;
         let mut state = shared.state();
-        if self.may_wait() {
+        if self.may_wait() && state.futile != Some(state.given) {
+            let before = state.given;
             state.waiting += 1;
             shared.handed.notify_one();
             let goes_on = |state: &mut State| state.count > 0 && !state.is_over;
             state = shared.given.wait_timeout_while(state, PATIENCE, goes_on).unwrap_or_else(PoisonError::into_inner).0;
             state.waiting -= 1;
+            // The thread has something in hand. Where it only keeps things, it gives them back as soon as somebody waits and it may.
+            if state.given == before && state.count > state.kept.len() {
+                state.futile = Some(before);
+            }
         }
         state.given != since
     }

@@ -8,7 +8,7 @@ use rig::kernels::ptx;
 use rig::{Gate, PATIENCE, Rig, all, claim, double, each, each_with, eventually, part};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_cuda::{CudaOptions, CudaPage, CudaStream};
 use trunnion_runtime_core::bytes::Bytes;
@@ -104,13 +104,18 @@ fn who_is_short_of_memory_waits_for_others_only_so_long() {
         rig.device.set_memory(6 * MIB).unwrap();
         let kept = rig.driver.allocate(4 * MIB).unwrap();
         let gate = Gate::new(&rig.device);
-        let refused = in_time(&gate, || {
+        let (refused, again) = in_time(&gate, || {
             rig.driver.release(kept);
-            rig.driver.allocate(4 * MIB).unwrap_err()
+            let refused = rig.driver.allocate(4 * MIB).unwrap_err();
+            // A server asks for less and less, all of it for one request.
+            let begun = Instant::now();
+            (4..=6).for_each(|size| assert!(rig.driver.allocate(size * MIB).unwrap_err().out_of_memory));
+            (refused, begun.elapsed())
         });
         assert!(refused.out_of_memory && refused.message.contains("4194304 bytes"), "{refused:?}");
+        assert!(again < Duration::from_millis(900), "{again:?}");
         gate.open();
-        // Whether it is given back yet or not.
+        eventually("it is given back", || rig.device.memory_used().unwrap() < 4 * MIB);
         let page = rig.driver.allocate(4 * MIB).unwrap();
         rig.driver.release(page);
     });
@@ -164,7 +169,8 @@ fn page_locked_memory_that_waits_to_be_given_back_is_bounded() {
         let waits = refused.message.contains("wait to be given back") && refused.message.contains(&LIMIT.to_string());
         assert!(waits && refused.message.contains(&SIZE.to_string()), "{refused:?}");
         gate.open();
-        // Who asks now waits for it.
+        eventually("some is given back", || rig.device.calls("cuMemFreeHost").unwrap() >= 2);
+        // Who asks now waits for the rest.
         assert_eq!(rig.driver.pin(SIZE).unwrap().as_slice().len(), SIZE);
     });
 }
