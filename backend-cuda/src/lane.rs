@@ -309,9 +309,9 @@ impl Lane {
         answer
     }
 
-    /// Whether nothing is under way. A lost device does nothing any more.
+    /// Whether nothing is under way, as far as the driver says. A lost device does nothing any more, unless it is only silent.
     pub(crate) fn is_idle(&self) -> bool {
-        if self.device.loss.check().is_err() {
+        if self.device.is_dead() {
             return true;
         }
         let state = self.state();
@@ -323,7 +323,7 @@ impl Lane {
             || self.look(newest).unwrap_or_else(|error| error.is_device_lost())
     }
 
-    /// Takes everything out that is not finished: the lane is idle, or its device lost.
+    /// Takes everything out that was not taken out as finished: the lane is idle.
     pub(crate) fn abandon(&self, blocks: &mut Blocks) {
         let flight = mem::take(&mut *self.state()).flight;
         let mut frees_others = false;

@@ -202,7 +202,7 @@ impl Shared {
         let Some(Kept { device, .. }) = state.kept.front() else { return false };
         let (bytes, things) = MUCH;
         let is_much = self.host_bytes.load(Ordering::Relaxed) > bytes || state.kept.len() > things;
-        let is_idle = device.unfinished.load(Ordering::Acquire) == 0 || device.loss.check().is_err();
+        let is_idle = device.unfinished.load(Ordering::Acquire) == 0 || device.is_dead();
         device.may_wait() && (is_idle || is_much || state.waiting > 0)
     }
 }

@@ -4,10 +4,10 @@
 
 mod rig;
 
-use rig::{Gate, PATIENCE, Rig, all, claim, double, open};
+use rig::{Gate, PATIENCE, Rig, all, claim, double, eventually, open};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_cuda::{CudaBackend, CudaEvent, CudaOptions, CudaStream, NAME};
@@ -171,28 +171,84 @@ fn while_work_is_under_way(test: impl FnOnce(&mut Rig, &mut CudaStream, &Gate)) 
 fn a_driver_that_never_says_what_is_finished_loses_its_device_and_fills_no_log() {
     let _ = log::set_logger(&Logger);
     log::set_max_level(log::LevelFilter::Warn);
-    while_work_is_under_way(|rig, stream, _| {
-        rig.device.fail("cuEventQuery", 0, 999).unwrap();
-        rig.device.fail("cuEventSynchronize", 0, 999).unwrap();
+    while_work_is_under_way(|rig, stream, gate| {
+        fall_silent(rig);
         // The thread may wait already, which it does until the gate opens. One that asks is not kept.
         let other = &mut rig.driver.open_stream().unwrap();
         rig.driver.wait(other, stream, 1);
         rig.driver.submit(other, 1).unwrap();
-        let begun = Instant::now();
-        let lost = loop {
-            match rig.driver.poll(other, &mut Outcome::default()) {
-                Ok(seq) => assert_eq!(seq, 0),
-                Err(error) => break error,
-            }
-            assert!(begun.elapsed() < PATIENCE, "nobody was told");
-            std::thread::sleep(Duration::from_millis(1));
-        };
+        let lost = lost_for(rig, other);
         assert!(lost.is_device_lost(), "{lost}");
         assert!(lost.to_string().contains("cuEventQuery") && lost.to_string().contains("in a row"), "{lost}");
         let device = format!("cuda:{}:", rig.device.ordinal());
         let logged: Vec<_> = LOGGED.lock().unwrap().iter().filter(|line| line.starts_with(&device)).cloned().collect();
         assert!((1..=4).contains(&logged.len()), "{logged:?}");
+        // It is idle once the driver says so, and not before.
+        assert!(!rig.driver.drain(&Deadline::after(Duration::from_millis(20))));
+        gate.open();
+        answers(rig);
+        assert!(rig.driver.drain(&Deadline::after(PATIENCE)));
     });
+}
+
+const SILENT: [&str; 2] = ["cuEventQuery", "cuEventSynchronize"];
+
+/// From here on the driver says nothing of what is finished, nor waits for it.
+fn fall_silent(rig: &Rig) {
+    SILENT.iter().for_each(|call| rig.device.fail(call, 0, 999).unwrap());
+}
+
+/// From here on it does again.
+fn answers(rig: &Rig) {
+    SILENT.iter().for_each(|call| rig.device.fail(call, 1, 0).unwrap());
+}
+
+/// Polls a stream that waits for what stands still until the device is lost.
+fn lost_for(rig: &mut Rig, stream: &mut CudaStream) -> Error {
+    let begun = Instant::now();
+    loop {
+        match rig.driver.poll(stream, &mut Outcome::default()) {
+            Ok(seq) => assert_eq!(seq, 0),
+            Err(error) => break error,
+        }
+        assert!(begun.elapsed() < PATIENCE, "nobody was told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_driver_whose_device_only_says_nothing_ends_at_once_and_leaves_what_may_be_in_use() {
+    let device = claim();
+    let mut rig = Rig::new(device, &options());
+    let gate = Gate::new(&device);
+    let page = rig.page_of_bytes(&[0; 256]);
+    let [mut stream, mut other] = [(); 2].map(|()| rig.driver.open_stream().unwrap());
+    rig.driver.import_event(&mut stream, &gate.event()).unwrap();
+    rig.fill(&mut stream, 1, all(&page), &[1]);
+    rig.driver.submit(&mut stream, 1).unwrap();
+    eventually("the stream's thread waits for the gate", || device.calls("cuEventSynchronize").unwrap() >= 1);
+    fall_silent(&rig);
+    rig.driver.wait(&mut other, &mut stream, 1);
+    rig.driver.submit(&mut other, 1).unwrap();
+    assert!(lost_for(&mut rig, &mut other).is_device_lost());
+    let used = device.memory_used().unwrap();
+    let (done, ended) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            assert!(!rig.driver.drain(&Deadline::after(Duration::from_millis(20))));
+            rig.driver.close_stream(stream);
+            rig.driver.close_stream(other);
+            drop((page, rig));
+            done.send(()).unwrap();
+        });
+        let ended = ended.recv_timeout(PATIENCE / 2);
+        // The fill still comes.
+        std::thread::sleep(Duration::from_millis(20));
+        let left = device.memory_used().unwrap();
+        gate.open();
+        assert_eq!((ended, left), (Ok(()), used));
+    });
+    device.reset().unwrap();
 }
 
 #[test]
