@@ -279,8 +279,9 @@ impl Device {
         // SAFETY: the places are for numbers, and the context is current.
         let code = unsafe { (self.functions().cuMemGetInfo_v2)(&raw mut driver_free, &raw mut total) };
         if self.check("cuMemGetInfo_v2", code).is_ok() {
-            // What is only kept can be had: who needs it waits for it.
-            report.free = Some(free.min((driver_free as u64).saturating_add(self.retired.bytes())));
+            // What is only kept can be had: who needs it waits for it, unless that is to wait for somebody else.
+            let kept = if self.may_wait() { self.retired.bytes() } else { 0 };
+            report.free = Some(free.min((driver_free as u64).saturating_add(kept)));
         }
         report
     }

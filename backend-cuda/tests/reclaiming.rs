@@ -155,6 +155,25 @@ fn what_is_kept_stays_when_a_stream_begins_to_wait_for_others_while_something_be
 }
 
 #[test]
+fn what_is_kept_counts_as_free_unless_a_stream_waits_for_others() {
+    each(|rig| {
+        rig.device.set_memory(6 * MIB).unwrap();
+        let page = rig.driver.allocate(4 * MIB).unwrap();
+        let mut stream = rig.driver.open_stream().unwrap();
+        let gate = Gate::new(&rig.device);
+        rig.driver.import_event(&mut stream, &gate.event()).unwrap();
+        rig.driver.submit(&mut stream, 1).unwrap();
+        let free = rig.driver.memory().free.unwrap();
+        rig.driver.release(page);
+        assert_eq!(rig.driver.memory().free, Some(free));
+        gate.open();
+        rig.finish(&mut stream, 1);
+        eventually("it is free", || rig.driver.memory().free == Some(free + 4 * MIB));
+        rig.driver.close_stream(stream);
+    });
+}
+
+#[test]
 fn page_locked_memory_that_waits_to_be_given_back_is_bounded() {
     const LIMIT: usize = 256 << 20;
     const SIZE: usize = 32 << 20;
