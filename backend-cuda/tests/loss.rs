@@ -11,6 +11,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_cuda::{CudaBackend, CudaEvent, CudaOptions, CudaStream, NAME};
+use trunnion_cuda_double::Device;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::Client;
@@ -149,6 +150,18 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
+/// From here on what is logged is kept.
+fn keep_log() {
+    let _ = log::set_logger(&Logger);
+    log::set_max_level(log::LevelFilter::Warn);
+}
+
+/// What was logged of a device.
+fn logged(device: &Device) -> Vec<String> {
+    let name = format!("cuda:{}:", device.ordinal());
+    LOGGED.lock().unwrap().iter().filter(|line| line.starts_with(&name)).cloned().collect()
+}
+
 /// Runs a test with work under way that stands still until the test's gate is opened, as operation 1 of a stream.
 fn while_work_is_under_way(test: impl FnOnce(&mut Rig, &mut CudaStream, &Gate)) {
     let device = claim();
@@ -169,9 +182,10 @@ fn while_work_is_under_way(test: impl FnOnce(&mut Rig, &mut CudaStream, &Gate)) 
 
 #[test]
 fn a_driver_that_never_says_what_is_finished_loses_its_device_and_fills_no_log() {
-    let _ = log::set_logger(&Logger);
-    log::set_max_level(log::LevelFilter::Warn);
+    keep_log();
     while_work_is_under_way(|rig, stream, gate| {
+        // Another test may have had the device.
+        let before = logged(&rig.device).len();
         fall_silent(rig);
         // The thread may wait already, which it does until the gate opens. One that asks is not kept.
         let other = &mut rig.driver.open_stream().unwrap();
@@ -180,8 +194,7 @@ fn a_driver_that_never_says_what_is_finished_loses_its_device_and_fills_no_log()
         let lost = lost_for(rig, other);
         assert!(lost.is_device_lost(), "{lost}");
         assert!(lost.to_string().contains("cuEventQuery") && lost.to_string().contains("in a row"), "{lost}");
-        let device = format!("cuda:{}:", rig.device.ordinal());
-        let logged: Vec<_> = LOGGED.lock().unwrap().iter().filter(|line| line.starts_with(&device)).cloned().collect();
+        let logged = logged(&rig.device).split_off(before);
         assert!((1..=4).contains(&logged.len()), "{logged:?}");
         // It is idle once the driver says so, and not before.
         assert!(!rig.driver.drain(&Deadline::after(Duration::from_millis(20))));
@@ -303,4 +316,30 @@ fn every_code_of_work_that_died_is_a_loss_at_once() {
         drop((page, rig));
         device.reset().unwrap();
     }
+}
+
+#[test]
+fn a_device_that_is_lost_while_batches_are_held_is_no_failure_of_each_of_them() {
+    keep_log();
+    let device = claim();
+    let mut rig = Rig::new(device, &options());
+    let gate = Gate::new(&device);
+    let page = rig.page_of_bytes(&[0; 256]);
+    let mut stream = rig.driver.open_stream().unwrap();
+    // The host waits in place of the stream, and all of them are held behind that.
+    device.fail("cuStreamWaitEvent", 1, 999).unwrap();
+    rig.driver.import_event(&mut stream, &gate.event()).unwrap();
+    for seq in 1..=20 {
+        rig.fill(&mut stream, seq, all(&page), &[1]);
+        rig.driver.submit(&mut stream, seq).unwrap();
+    }
+    let before = logged(&device);
+    device.fail("cuMemsetD8Async", 1, LAUNCH_FAILED).unwrap();
+    gate.open();
+    assert!(lost_for(&mut rig, &mut stream).is_device_lost());
+    device.reset().unwrap();
+    rig.driver.close_stream(stream);
+    drop((page, gate, rig));
+    assert_eq!(logged(&device), before);
+    device.release().unwrap();
 }
