@@ -24,11 +24,6 @@ pub(crate) struct Block {
     _foreign: Option<Foreign>,
 }
 
-// SAFETY: an address, which means the same on any thread.
-unsafe impl Send for Block {}
-// SAFETY: as above.
-unsafe impl Sync for Block {}
-
 impl Drop for Block {
     fn drop(&mut self) {
         if let Some((memory, size)) = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
