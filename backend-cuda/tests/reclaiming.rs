@@ -273,10 +273,9 @@ fn transfers_of_any_length_allocate_and_free_nothing_once_they_are_warm() {
             for seq in 1..=WRITES {
                 write(rig, &mut stream, round * WRITES + seq, &bytes, &page).unwrap();
             }
-            let submitted = rig.driver.submit(&mut stream, round * WRITES + WRITES);
-            if submitted.is_ok() {
-                rig.finish(&mut stream, round * WRITES + WRITES);
-            }
+            rig.driver.submit(&mut stream, round * WRITES + WRITES).unwrap();
+            let failed = rig.finish(&mut stream, round * WRITES + WRITES).failed;
+            assert!(failed.iter().map(|(seq, _)| *seq).eq(round * WRITES + 1..=round * WRITES + WRITES), "{failed:?}");
             let calls = ["cuMemHostAlloc", "cuMemFreeHost"].map(|name| rig.device.calls(name).unwrap());
             assert_eq!(calls, [if round == 0 { WRITES } else { 0 }, 0], "round {round}");
         }
