@@ -217,6 +217,7 @@ impl Batch {
         }
         if let Some(done) = &self.done
             && let Err(error) = done.record(stream)
+            && !error.is_device_lost()
         {
             log::warn!("{}: the end of a batch is not marked: {error}", device.properties.info.device);
         }

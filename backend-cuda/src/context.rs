@@ -2,7 +2,8 @@
 //!
 //! Somebody else may record streams into a graph meanwhile. While they do, the driver forbids every thread to take memory, give it back, wait
 //! or ask, and spoils the recording of who is disturbed so, unless the thread says that it knows what it does. It does: nothing of ours depends
-//! on what they record, nor the other way round. So a thread says so for as long as a call takes, and threads of ours for good.
+//! on what they record, nor the other way round. So a thread says so for as long as a call takes, and threads of streams and of
+//! executors for good.
 
 use crate::device::Device;
 use crate::failure::status;

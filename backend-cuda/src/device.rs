@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use core::fmt;
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cudarc::driver::sys;
 use std::sync::Mutex;
 use trunnion_backend_core::driver::{DriverMemory, DriverRefusal};
@@ -57,6 +57,8 @@ pub(crate) struct Device {
     /// The priority of streams.
     pub(crate) priority: c_int,
     pub(crate) loss: Loss,
+    /// It counts as lost because the driver says nothing of its work, which may go on. Set before the loss is.
+    pub(crate) is_silent: AtomicBool,
     /// Page-locked memory by address.
     pub(crate) pinned: PinnedRanges,
     /// Memory that nobody uses any more and that is not given back yet, which keeps this device.
@@ -188,6 +190,7 @@ impl Device {
             max_pitch: u64::from(max_pitch),
             priority: 0,
             loss: Loss::default(),
+            is_silent: AtomicBool::new(false),
             pinned: PinnedRanges::default(),
             retired,
             this: Weak::new(),
@@ -247,6 +250,11 @@ impl Device {
         }
     }
 
+    /// Whether it is lost and does nothing any more. One that is only silent may still do what it was given.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.loss.check().is_err() && !self.is_silent.load(Ordering::Acquire)
+    }
+
     /// Whether a call may wait for what the device does: not where that waits for somebody else.
     pub(crate) fn may_wait(&self) -> bool {
         self.foreign_waits.load(Ordering::Relaxed) == 0
@@ -271,8 +279,9 @@ impl Device {
         // SAFETY: the places are for numbers, and the context is current.
         let code = unsafe { (self.functions().cuMemGetInfo_v2)(&raw mut driver_free, &raw mut total) };
         if self.check("cuMemGetInfo_v2", code).is_ok() {
-            // What is only kept can be had: who needs it waits for it.
-            report.free = Some(free.min((driver_free as u64).saturating_add(self.retired.bytes())));
+            // What is only kept can be had: who needs it waits for it, unless that is to wait for somebody else.
+            let kept = if self.may_wait() { self.retired.bytes() } else { 0 };
+            report.free = Some(free.min((driver_free as u64).saturating_add(kept)));
         }
         report
     }

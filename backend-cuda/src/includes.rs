@@ -39,11 +39,18 @@ impl Includes {
     }
 }
 
-/// Whether a line is `#include <name>` and nothing else. A name in quotes is sought in the process's own directory first.
+/// Whether a line is `#include <name>` and nothing else, with a name that leads to no other directory. A name in quotes is sought in the
+/// process's own directory first.
 fn is_angled(line: &str) -> bool {
     let directive = line.trim_start().strip_prefix('#').and_then(|line| line.trim_start().strip_prefix("include"));
     let name = directive.and_then(|rest| rest.trim_start().strip_prefix('<'));
-    name.and_then(|name| name.split_once('>')).is_some_and(|(_, rest)| !rest.contains("include"))
+    name.and_then(|name| name.split_once('>')).is_some_and(|(name, rest)| stays(name) && !rest.contains("include"))
+}
+
+/// Whether a name is one of a file within the directories that are searched.
+fn stays(name: &str) -> bool {
+    let name = name.trim_start();
+    !name.starts_with(['/', '\\']) && !name.contains("..") && !name.contains(':')
 }
 
 #[cfg(test)]
@@ -73,6 +80,12 @@ mod tests {
             "#include <a.h> /*\n*/ #include \"b.h\"",
             "/* */ #include \"b.h\"",
             "#if __has_include(\"step.h\")",
+            "#include </here/step.h>",
+            "#include < /here/step.h>",
+            "#include <\\here\\step.h>",
+            "#include <C:/here/step.h>",
+            "#include <../../step.h>",
+            "#include <cooperative_groups/../../step.h>",
             "#include <cuda_fp16.h>\n#include \"step.h\"",
         ] {
             assert!(!none.are_the_toolkits(source), "{source}");

@@ -194,7 +194,9 @@ impl Lane {
                 // Whoever has it recorded looks at the list afterwards: what was recorded before that is seen by looking once more.
                 Progress::Held if !is_registered => {
                     let mut held = self.device.held.lock().unwrap_or_else(PoisonError::into_inner);
-                    held.push(Arc::downgrade(self));
+                    if !held.iter().any(|known| known.as_ptr() == Arc::as_ptr(self)) {
+                        held.push(Arc::downgrade(self));
+                    }
                     is_registered = true;
                 }
                 Progress::Held => return has_moved,
@@ -307,9 +309,9 @@ impl Lane {
         answer
     }
 
-    /// Whether nothing is under way. A lost device does nothing any more.
+    /// Whether nothing is under way, as far as the driver says. A lost device does nothing any more, unless it is only silent.
     pub(crate) fn is_idle(&self) -> bool {
-        if self.device.loss.check().is_err() {
+        if self.device.is_dead() {
             return true;
         }
         let state = self.state();
@@ -321,7 +323,7 @@ impl Lane {
             || self.look(newest).unwrap_or_else(|error| error.is_device_lost())
     }
 
-    /// Takes everything out that is not finished: the lane is idle, or its device lost.
+    /// Takes everything out that was not taken out as finished: the lane is idle.
     pub(crate) fn abandon(&self, blocks: &mut Blocks) {
         let flight = mem::take(&mut *self.state()).flight;
         let mut frees_others = false;
@@ -369,5 +371,51 @@ impl fmt::Debug for Lane {
             .field("in_flight", &self.in_flight())
             .field("reached", &self.reached.load(Ordering::Relaxed))
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::CudaBackend;
+    use crate::options::CudaOptions;
+    use core::time::Duration;
+    use std::thread;
+    use std::time::Instant;
+    use trunnion_cuda_double::Double;
+
+    #[test]
+    fn a_lane_that_holds_many_batches_is_on_the_list_of_its_device_once() {
+        const BATCHES: u64 = 10;
+        let double = Double::open().unwrap();
+        let claimed = double.claim_device().unwrap();
+        let options = CudaOptions::default().library(double.path());
+        let device = CudaBackend::default().device(claimed.ordinal() as u32, &options).unwrap();
+        let lane = Lane::new(&device, None).unwrap();
+        let event = {
+            let _current = device.enter().unwrap();
+            Arc::new(Event::new(&device).unwrap())
+        };
+        for seq in 1..=BATCHES {
+            let mut batch = Box::<Batch>::default();
+            batch.seq = seq;
+            batch.waits.push(event.clone());
+            assert!(lane.submit(batch).is_ok());
+        }
+        assert_eq!(device.held.lock().unwrap().len(), 1);
+        assert!(event.set_over());
+        {
+            let _current = device.enter().unwrap();
+            lane.release_held();
+        }
+        let (begun, mut seq) = (Instant::now(), 0);
+        while seq < BATCHES {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{seq} batches are finished");
+            seq = lane.take_finished().unwrap().map_or(seq, |batch| batch.seq);
+            thread::yield_now();
+        }
+        lane.end();
+        drop((lane, event, device));
+        claimed.release().unwrap();
     }
 }

@@ -11,9 +11,9 @@
 use crate::device::Device;
 use crate::mapping::{self, Mapping};
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Bytes of the host's that may be kept. Where there are more, no more are page-locked.
 const MOST: u64 = 256 << 20;
 
-/// Bytes of the host's, and how many things, from which on nothing is kept that can be given back.
+/// Bytes of the host's, and how many things, beyond which nothing is kept that can be given back.
 const MUCH: (u64, usize) = (64 << 20, 256);
 
 /// Memory of the driver's, and how it is given back.
@@ -75,13 +75,17 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    kept: Vec<Kept>,
+    /// Oldest first.
+    kept: VecDeque<Kept>,
     /// How many there are, those that are being given back among them.
     count: usize,
     /// How many were given back.
     given: u64,
     /// How many wait for that.
     waiting: usize,
+    /// How many were given back when somebody waited in vain for the thread, which stands in the driver: until there are more, nobody else
+    /// waits for the same.
+    futile: Option<u64>,
     /// The thread is to end, or has: the device is gone, or the process exits.
     is_over: bool,
 }
@@ -160,30 +164,31 @@ impl Shared {
                 self.given.notify_all();
                 return;
             };
-            for Kept { device, memory, size } in kept {
-                let bytes = self.bytes_of(&memory);
-                device.free(memory);
-                // Before anybody who waits for that goes on: the device may end with it.
-                drop(device);
-                bytes.fetch_sub(size, Ordering::Relaxed);
-                let mut state = self.state();
-                state.count -= 1;
-                state.given += 1;
-                drop(state);
-                self.given.notify_all();
-            }
+            let Kept { device, memory, size } = kept;
+            let bytes = self.bytes_of(&memory);
+            device.free(memory);
+            // Before anybody who waits for that goes on: the device may end with it.
+            drop(device);
+            bytes.fetch_sub(size, Ordering::Relaxed);
+            let mut state = self.state();
+            state.count -= 1;
+            state.given += 1;
+            drop(state);
+            self.given.notify_all();
         }
     }
 
-    /// Waits for what can be given back; `None` at the end.
-    fn next(&self) -> Option<Vec<Kept>> {
+    /// Waits for something that can be given back; `None` at the end. One at a time: by the next one a stream may wait for somebody else.
+    fn next(&self) -> Option<Kept> {
         let mut state = self.state();
         loop {
             if state.is_over {
                 return None;
             }
-            if self.is_due(&state) {
-                return Some(mem::take(&mut state.kept));
+            if self.is_due(&state)
+                && let Some(kept) = state.kept.pop_front()
+            {
+                return Some(kept);
             }
             state = match state.kept.is_empty() {
                 true => self.handed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -194,10 +199,10 @@ impl Shared {
     }
 
     fn is_due(&self, state: &State) -> bool {
-        let Some(Kept { device, .. }) = state.kept.first() else { return false };
+        let Some(Kept { device, .. }) = state.kept.front() else { return false };
         let (bytes, things) = MUCH;
         let is_much = self.host_bytes.load(Ordering::Relaxed) > bytes || state.kept.len() > things;
-        let is_idle = device.unfinished.load(Ordering::Acquire) == 0 || device.loss.check().is_err();
+        let is_idle = device.unfinished.load(Ordering::Acquire) == 0 || device.is_dead();
         device.may_wait() && (is_idle || is_much || state.waiting > 0)
     }
 }
@@ -211,22 +216,28 @@ impl Device {
         shared.bytes_of(&memory).fetch_add(size, Ordering::Relaxed);
         let mut state = shared.state();
         state.count += 1;
-        state.kept.push(Kept { device, memory, size });
+        state.kept.push_back(Kept { device, memory, size });
         drop(state);
         shared.handed.notify_one();
     }
 
     /// Has what is kept given back, though work may be under way, and waits for that, at most [`PATIENCE`]. Whether anything was given back
-    /// since so many things were. Who waits for an event of somebody else is not waited for.
+    /// since so many things were. Who waits for an event of somebody else is not waited for, nor what was waited for in vain already: one
+    /// request may ask the driver many times.
     pub(crate) fn reclaim(&self, since: u64) -> bool {
         let shared = &self.retired.shared;
         let mut state = shared.state();
-        if self.may_wait() {
+        if self.may_wait() && state.futile != Some(state.given) {
+            let before = state.given;
             state.waiting += 1;
             shared.handed.notify_one();
             let goes_on = |state: &mut State| state.count > 0 && !state.is_over;
             state = shared.given.wait_timeout_while(state, PATIENCE, goes_on).unwrap_or_else(PoisonError::into_inner).0;
             state.waiting -= 1;
+            // The thread has something in hand. Where it only keeps things, it gives them back as soon as somebody waits and it may.
+            if state.given == before && state.count > state.kept.len() {
+                state.futile = Some(before);
+            }
         }
         state.given != since
     }

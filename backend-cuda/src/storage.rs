@@ -24,11 +24,6 @@ pub(crate) struct Block {
     _foreign: Option<Foreign>,
 }
 
-// SAFETY: an address, which means the same on any thread.
-unsafe impl Send for Block {}
-// SAFETY: as above.
-unsafe impl Sync for Block {}
-
 impl Drop for Block {
     fn drop(&mut self) {
         if let Some((memory, size)) = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
@@ -176,12 +171,12 @@ fn map(device: &Device, size: usize, reach: usize) -> Result<(sys::CUdeviceptr, 
     };
     let extended = mapping.extend(device, size);
     let (address, held) = (mapping.address(), mapping.held() as u64);
-    let memory = Memory::Mapped(mapping);
-    match extended {
-        Ok(()) => Ok((address, memory)),
-        Err(error) => {
-            device.retire(memory, held);
-            Err(error)
-        }
+    let Err(error) = extended else { return Ok((address, Memory::Mapped(mapping))) };
+    if held == 0 {
+        // Addresses where nothing lies are given back without waiting for anybody, and nobody short of memory has any of them.
+        mapping.give_back(device);
+    } else {
+        device.retire(Memory::Mapped(mapping), held);
     }
+    Err(error)
 }

@@ -88,13 +88,14 @@ impl Lane {
         Ok(())
     }
 
-    /// Ends the thread: at once where nothing is unfinished, else with what it waits for and without being waited for.
+    /// Ends the thread: at once where nothing is unfinished, else with what it waits for and without being waited for. So it is where the
+    /// driver does not say what is unfinished.
     pub(crate) fn end(&self) {
         self.watch.is_over.store(true, Ordering::SeqCst);
         self.rouse();
         let handle = self.watch.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(handle) = handle
-            && (self.in_flight() == 0 || handle.is_finished())
+            && (handle.is_finished() || (self.in_flight() == 0 && !self.device.is_silent.load(Ordering::Acquire)))
         {
             // It was told to end, and has nothing to wait for.
             let _ = handle.join();
@@ -198,10 +199,12 @@ impl Lane {
         }
     }
 
-    /// The device is lost: what the driver answers tells nothing of its work, again and again.
+    /// The device is lost: what the driver answers tells nothing of its work, again and again. That may go on all the same, so what it uses is
+    /// kept from everybody else.
     #[cold]
     fn give_up(&self, error: &Error) {
         let cause = alloc::format!("{error}, {UNANSWERED} times in a row");
+        self.device.is_silent.store(true, Ordering::Release);
         self.device.loss.note(Error::DeviceLost { cause });
     }
 

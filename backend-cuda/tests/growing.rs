@@ -98,18 +98,20 @@ fn a_step_that_is_refused_leaves_the_page_as_it_was_and_nothing_behind() {
             rig.fill(&mut stream, 1, all(&page), &[3]);
             rig.driver.submit(&mut stream, 1).unwrap();
             rig.finish(&mut stream, 1);
-            let free = rig.driver.memory().free;
-            rig.device.fail(function, 1, code).unwrap();
-            // Where memory was short and something was given back, it is tried again.
-            if let Err(refused) = rig.driver.grow(&mut page, 4 * MIB) {
-                assert!(refused.message.contains(function), "{what}: {refused:?}");
-                assert_eq!(refused.out_of_memory, code == 2, "{what}");
-                assert_eq!(page.size(), 2 * MIB);
-                // Memory without access is held and counted, for as long as the page.
-                let held = if grows_later { 0 } else { 2 * MIB };
-                eventually(&what, || rig.driver.memory().free == free.map(|free| free - held));
-                assert_eq!(rig.driver.grow(&mut page, 4 * MIB).is_ok(), grows_later, "{what}");
-            }
+            let (free, used) = (rig.driver.memory().free, rig.device.memory_used().unwrap());
+            // However often it is tried: where memory is short, it is once more when something was given back.
+            rig.device.fail(function, 0, code).unwrap();
+            let refused = rig.driver.grow(&mut page, 4 * MIB).unwrap_err();
+            assert!(refused.message.contains(function), "{what}: {refused:?}");
+            assert_eq!(refused.out_of_memory, code == 2, "{what}");
+            assert_eq!(page.size(), 2 * MIB);
+            // Memory without access is held and counted, for as long as the page.
+            let held = if grows_later { 0 } else { 2 * MIB };
+            eventually(&what, || rig.driver.memory().free == free.map(|free| free - held));
+            eventually(&what, || rig.device.memory_used().unwrap() == used + held);
+            rig.device.fail(function, 1, 0).unwrap();
+            let (grown, size) = (rig.driver.grow(&mut page, 4 * MIB), if grows_later { 4 * MIB } else { 2 * MIB });
+            assert_eq!((grown.is_ok(), page.size()), (grows_later, size), "{what}");
             assert!(rig.read(part(&page, 0, 2 * MIB)) == vec![3; 2 << 20], "{what}");
             rig.driver.close_stream(stream);
             rig.driver.release(page);
@@ -130,6 +132,19 @@ fn a_page_without_room_behind_it_is_one_that_stays_as_it_is() {
         let mut page = rig.driver.allocate(2 * MIB + 256).unwrap();
         assert!(rig.driver.grow(&mut page, 4 * MIB).unwrap_err().message.contains("stays as it is"));
         rig.driver.release(page);
+    });
+}
+
+#[test]
+fn a_page_that_is_refused_while_nothing_waits_to_be_given_back_is_asked_for_once_and_leaves_nothing() {
+    each_that_maps(|rig| {
+        rig.device.fail("cuMemCreate", 0, 2).unwrap();
+        let refused = rig.driver.allocate(2 * MIB).unwrap_err();
+        assert!(refused.out_of_memory && refused.message.contains("cuMemCreate"), "{refused:?}");
+        let calls =
+            ["cuMemCreate", "cuMemAddressReserve", "cuMemAddressFree"].map(|call| rig.device.calls(call).unwrap());
+        assert_eq!(calls, [1; 3]);
+        rig.device.fail("cuMemCreate", 1, 0).unwrap();
     });
 }
 

@@ -4,13 +4,14 @@
 
 mod rig;
 
-use rig::{Gate, PATIENCE, Rig, all, claim, double, open};
+use rig::{Gate, PATIENCE, Rig, all, claim, double, eventually, open};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_cuda::{CudaBackend, CudaEvent, CudaOptions, CudaStream, NAME};
+use trunnion_cuda_double::Device;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::Client;
@@ -149,6 +150,18 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
+/// From here on what is logged is kept.
+fn keep_log() {
+    let _ = log::set_logger(&Logger);
+    log::set_max_level(log::LevelFilter::Warn);
+}
+
+/// What was logged of a device.
+fn logged(device: &Device) -> Vec<String> {
+    let name = format!("cuda:{}:", device.ordinal());
+    LOGGED.lock().unwrap().iter().filter(|line| line.starts_with(&name)).cloned().collect()
+}
+
 /// Runs a test with work under way that stands still until the test's gate is opened, as operation 1 of a stream.
 fn while_work_is_under_way(test: impl FnOnce(&mut Rig, &mut CudaStream, &Gate)) {
     let device = claim();
@@ -169,30 +182,86 @@ fn while_work_is_under_way(test: impl FnOnce(&mut Rig, &mut CudaStream, &Gate)) 
 
 #[test]
 fn a_driver_that_never_says_what_is_finished_loses_its_device_and_fills_no_log() {
-    let _ = log::set_logger(&Logger);
-    log::set_max_level(log::LevelFilter::Warn);
-    while_work_is_under_way(|rig, stream, _| {
-        rig.device.fail("cuEventQuery", 0, 999).unwrap();
-        rig.device.fail("cuEventSynchronize", 0, 999).unwrap();
+    keep_log();
+    while_work_is_under_way(|rig, stream, gate| {
+        // Another test may have had the device.
+        let before = logged(&rig.device).len();
+        fall_silent(rig);
         // The thread may wait already, which it does until the gate opens. One that asks is not kept.
         let other = &mut rig.driver.open_stream().unwrap();
         rig.driver.wait(other, stream, 1);
         rig.driver.submit(other, 1).unwrap();
-        let begun = Instant::now();
-        let lost = loop {
-            match rig.driver.poll(other, &mut Outcome::default()) {
-                Ok(seq) => assert_eq!(seq, 0),
-                Err(error) => break error,
-            }
-            assert!(begun.elapsed() < PATIENCE, "nobody was told");
-            std::thread::sleep(Duration::from_millis(1));
-        };
+        let lost = lost_for(rig, other);
         assert!(lost.is_device_lost(), "{lost}");
         assert!(lost.to_string().contains("cuEventQuery") && lost.to_string().contains("in a row"), "{lost}");
-        let device = format!("cuda:{}:", rig.device.ordinal());
-        let logged: Vec<_> = LOGGED.lock().unwrap().iter().filter(|line| line.starts_with(&device)).cloned().collect();
+        let logged = logged(&rig.device).split_off(before);
         assert!((1..=4).contains(&logged.len()), "{logged:?}");
+        // It is idle once the driver says so, and not before.
+        assert!(!rig.driver.drain(&Deadline::after(Duration::from_millis(20))));
+        gate.open();
+        answers(rig);
+        assert!(rig.driver.drain(&Deadline::after(PATIENCE)));
     });
+}
+
+const SILENT: [&str; 2] = ["cuEventQuery", "cuEventSynchronize"];
+
+/// From here on the driver says nothing of what is finished, nor waits for it.
+fn fall_silent(rig: &Rig) {
+    SILENT.iter().for_each(|call| rig.device.fail(call, 0, 999).unwrap());
+}
+
+/// From here on it does again.
+fn answers(rig: &Rig) {
+    SILENT.iter().for_each(|call| rig.device.fail(call, 1, 0).unwrap());
+}
+
+/// Polls a stream that waits for what stands still until the device is lost.
+fn lost_for(rig: &mut Rig, stream: &mut CudaStream) -> Error {
+    let begun = Instant::now();
+    loop {
+        match rig.driver.poll(stream, &mut Outcome::default()) {
+            Ok(seq) => assert_eq!(seq, 0),
+            Err(error) => break error,
+        }
+        assert!(begun.elapsed() < PATIENCE, "nobody was told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_driver_whose_device_only_says_nothing_ends_at_once_and_leaves_what_may_be_in_use() {
+    let device = claim();
+    let mut rig = Rig::new(device, &options());
+    let gate = Gate::new(&device);
+    let page = rig.page_of_bytes(&[0; 256]);
+    let [mut stream, mut other] = [(); 2].map(|()| rig.driver.open_stream().unwrap());
+    rig.driver.import_event(&mut stream, &gate.event()).unwrap();
+    rig.fill(&mut stream, 1, all(&page), &[1]);
+    rig.driver.submit(&mut stream, 1).unwrap();
+    eventually("the stream's thread waits for the gate", || device.calls("cuEventSynchronize").unwrap() >= 1);
+    fall_silent(&rig);
+    rig.driver.wait(&mut other, &mut stream, 1);
+    rig.driver.submit(&mut other, 1).unwrap();
+    assert!(lost_for(&mut rig, &mut other).is_device_lost());
+    let used = device.memory_used().unwrap();
+    let (done, ended) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            assert!(!rig.driver.drain(&Deadline::after(Duration::from_millis(20))));
+            rig.driver.close_stream(stream);
+            rig.driver.close_stream(other);
+            drop((page, rig));
+            done.send(()).unwrap();
+        });
+        let ended = ended.recv_timeout(PATIENCE / 2);
+        // The fill still comes.
+        std::thread::sleep(Duration::from_millis(20));
+        let left = device.memory_used().unwrap();
+        gate.open();
+        assert_eq!((ended, left), (Ok(()), used));
+    });
+    device.reset().unwrap();
 }
 
 #[test]
@@ -247,4 +316,30 @@ fn every_code_of_work_that_died_is_a_loss_at_once() {
         drop((page, rig));
         device.reset().unwrap();
     }
+}
+
+#[test]
+fn a_device_that_is_lost_while_batches_are_held_is_no_failure_of_each_of_them() {
+    keep_log();
+    let device = claim();
+    let mut rig = Rig::new(device, &options());
+    let gate = Gate::new(&device);
+    let page = rig.page_of_bytes(&[0; 256]);
+    let mut stream = rig.driver.open_stream().unwrap();
+    // The host waits in place of the stream, and all of them are held behind that.
+    device.fail("cuStreamWaitEvent", 1, 999).unwrap();
+    rig.driver.import_event(&mut stream, &gate.event()).unwrap();
+    for seq in 1..=20 {
+        rig.fill(&mut stream, seq, all(&page), &[1]);
+        rig.driver.submit(&mut stream, seq).unwrap();
+    }
+    let before = logged(&device);
+    device.fail("cuMemsetD8Async", 1, LAUNCH_FAILED).unwrap();
+    gate.open();
+    assert!(lost_for(&mut rig, &mut stream).is_device_lost());
+    device.reset().unwrap();
+    rig.driver.close_stream(stream);
+    drop((page, gate, rig));
+    assert_eq!(logged(&device), before);
+    device.release().unwrap();
 }

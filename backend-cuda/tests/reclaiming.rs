@@ -8,6 +8,7 @@ use rig::kernels::ptx;
 use rig::{Gate, PATIENCE, Rig, all, claim, double, each, each_with, eventually, part};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
 use trunnion_backend_cuda::{CudaOptions, CudaPage, CudaStream};
 use trunnion_runtime_core::bytes::Bytes;
@@ -103,15 +104,72 @@ fn who_is_short_of_memory_waits_for_others_only_so_long() {
         rig.device.set_memory(6 * MIB).unwrap();
         let kept = rig.driver.allocate(4 * MIB).unwrap();
         let gate = Gate::new(&rig.device);
-        let refused = in_time(&gate, || {
+        let (refused, again) = in_time(&gate, || {
             rig.driver.release(kept);
-            rig.driver.allocate(4 * MIB).unwrap_err()
+            let refused = rig.driver.allocate(4 * MIB).unwrap_err();
+            // A server asks for less and less, all of it for one request.
+            let begun = Instant::now();
+            (4..=6).for_each(|size| assert!(rig.driver.allocate(size * MIB).unwrap_err().out_of_memory));
+            (refused, begun.elapsed())
         });
         assert!(refused.out_of_memory && refused.message.contains("4194304 bytes"), "{refused:?}");
+        assert!(again < Duration::from_millis(900), "{again:?}");
         gate.open();
-        // Whether it is given back yet or not.
+        eventually("it is given back", || rig.device.memory_used().unwrap() < 4 * MIB);
         let page = rig.driver.allocate(4 * MIB).unwrap();
         rig.driver.release(page);
+    });
+}
+
+#[test]
+fn what_is_kept_stays_when_a_stream_begins_to_wait_for_others_while_something_before_it_is_given_back() {
+    each(|rig| {
+        let (page, first, second) =
+            (rig.page_of_bytes(&[0; 256]), rig.driver.allocate(MIB).unwrap(), rig.driver.allocate(MIB).unwrap());
+        let mut stream = rig.driver.open_stream().unwrap();
+        rig.fill(&mut stream, 1, all(&page), &[1]);
+        rig.driver.submit(&mut stream, 1).unwrap();
+        // Nobody saw yet that it is finished, so both are kept; the first is then not given back before the gate opens.
+        let (gate, used) = (Gate::new(&rig.device), rig.device.memory_used().unwrap());
+        rig.driver.release(first);
+        rig.driver.release(second);
+        rig.finish(&mut stream, 1);
+        let (device, soon) = (rig.device, Duration::from_millis(20));
+        let frees = || device.calls("cuMemFree_v2").unwrap();
+        eventually("the first is being given back", || frees() == 1);
+        // Until it waits for what it found.
+        thread::sleep(soon);
+        let (other, mut waiting) = (Gate::new(&rig.device), rig.driver.open_stream().unwrap());
+        rig.driver.import_event(&mut waiting, &other.event()).unwrap();
+        rig.driver.submit(&mut waiting, 1).unwrap();
+        gate.open();
+        eventually("the first is given back", || device.memory_used().unwrap() == used - MIB);
+        thread::sleep(soon);
+        assert_eq!(frees(), 1);
+        other.open();
+        rig.finish(&mut waiting, 1);
+        eventually("both are given back", || device.memory_used().unwrap() == used - 2 * MIB);
+        [stream, waiting].into_iter().for_each(|stream| rig.driver.close_stream(stream));
+        rig.driver.release(page);
+    });
+}
+
+#[test]
+fn what_is_kept_counts_as_free_unless_a_stream_waits_for_others() {
+    each(|rig| {
+        rig.device.set_memory(6 * MIB).unwrap();
+        let page = rig.driver.allocate(4 * MIB).unwrap();
+        let mut stream = rig.driver.open_stream().unwrap();
+        let gate = Gate::new(&rig.device);
+        rig.driver.import_event(&mut stream, &gate.event()).unwrap();
+        rig.driver.submit(&mut stream, 1).unwrap();
+        let free = rig.driver.memory().free.unwrap();
+        rig.driver.release(page);
+        assert_eq!(rig.driver.memory().free, Some(free));
+        gate.open();
+        rig.finish(&mut stream, 1);
+        eventually("it is free", || rig.driver.memory().free == Some(free + 4 * MIB));
+        rig.driver.close_stream(stream);
     });
 }
 
@@ -130,7 +188,8 @@ fn page_locked_memory_that_waits_to_be_given_back_is_bounded() {
         let waits = refused.message.contains("wait to be given back") && refused.message.contains(&LIMIT.to_string());
         assert!(waits && refused.message.contains(&SIZE.to_string()), "{refused:?}");
         gate.open();
-        // Who asks now waits for it.
+        eventually("some is given back", || rig.device.calls("cuMemFreeHost").unwrap() >= 2);
+        // Who asks now waits for the rest.
         assert_eq!(rig.driver.pin(SIZE).unwrap().as_slice().len(), SIZE);
     });
 }
@@ -214,10 +273,9 @@ fn transfers_of_any_length_allocate_and_free_nothing_once_they_are_warm() {
             for seq in 1..=WRITES {
                 write(rig, &mut stream, round * WRITES + seq, &bytes, &page).unwrap();
             }
-            let submitted = rig.driver.submit(&mut stream, round * WRITES + WRITES);
-            if submitted.is_ok() {
-                rig.finish(&mut stream, round * WRITES + WRITES);
-            }
+            rig.driver.submit(&mut stream, round * WRITES + WRITES).unwrap();
+            let failed = rig.finish(&mut stream, round * WRITES + WRITES).failed;
+            assert!(failed.iter().map(|(seq, _)| *seq).eq(round * WRITES + 1..=round * WRITES + WRITES), "{failed:?}");
             let calls = ["cuMemHostAlloc", "cuMemFreeHost"].map(|name| rig.device.calls(name).unwrap());
             assert_eq!(calls, [if round == 0 { WRITES } else { 0 }, 0], "round {round}");
         }

@@ -88,8 +88,8 @@ impl Recording {
     }
 }
 
-/// What recordings forbid on this thread.
-fn mode(device: &Device) -> sys::CUstreamCaptureMode {
+/// Recordings forbid on this thread what they forbid at first.
+fn assert_mode(device: &Device) {
     let gate = Gate::new(device);
     let global = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
     let mut mode = global;
@@ -98,7 +98,6 @@ fn mode(device: &Device) -> sys::CUstreamCaptureMode {
         done(unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) });
     });
     assert_eq!(mode, global);
-    mode
 }
 
 /// Everything that is asked of a driver, from opening a device to its end, on one thread or several, while the same thread records or another.
@@ -109,7 +108,7 @@ fn whatever_is_asked_meanwhile_the_recording_goes_on_and_so_do_we() {
             let device = claim();
             // SAFETY: no flags is what there is.
             done(unsafe { sys::cuInit(0) });
-            let before = mode(&device);
+            assert_mode(&device);
             let recording = Recording::begin(&device);
             let client = start(&device, execution, &options);
             run(&client).assert_whole("on the thread that records");
@@ -119,7 +118,7 @@ fn whatever_is_asked_meanwhile_the_recording_goes_on_and_so_do_we() {
             client.shutdown(PATIENCE / 2);
             drop(client);
             recording.end();
-            assert_eq!(mode(&device), before);
+            assert_mode(&device);
             assert_clean(&device);
         }
     }

@@ -6,7 +6,7 @@
 mod rig;
 
 use rig::kernels::{Compiled, ptx};
-use rig::{Gate, PATIENCE, Rig, all, each, each_with, part};
+use rig::{Gate, PATIENCE, Rig, all, each, each_with, eventually, part};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, DriverGrid, Outcome};
@@ -248,6 +248,8 @@ fn a_stream_that_waited_for_somebody_else_and_ended_keeps_no_memory() {
             rig.driver.release(again);
             assert_eq!(rig.finish(&mut going, 1).failed, []);
             rig.driver.close_stream(going);
+            // The next turn has it not before it is given back.
+            eventually("the page is given back", || rig.device.memory_used() == Ok(256));
         }
     });
 }
