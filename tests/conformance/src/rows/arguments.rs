@@ -24,7 +24,7 @@ tests! {
     L5 a_slice_is_what_the_kernel_sees;
     L5 a_buffer_used_in_another_way_than_declared_fails_the_launch;
     L5 tiles_of_a_tensor_are_what_its_buffer_holds_and_zeros_outside;
-    L5 a_tensor_that_leaves_its_buffer_is_refused;
+    L5 a_map_of_a_tensor_that_leaves_its_buffer_is_refused;
     L5 a_device_without_tensor_maps_refuses_a_kernel_that_has_one;
     L6 every_resource_over_its_limit_is_refused_with_both_numbers;
     L6 a_kernel_at_its_limits_works;
@@ -440,7 +440,7 @@ fn tiles_of_a_tensor_are_what_its_buffer_holds_and_zeros_outside(cx: &Context) -
     Ok(())
 }
 
-fn a_tensor_that_leaves_its_buffer_is_refused(cx: &Context) -> Outcome {
+fn a_map_of_a_tensor_that_leaves_its_buffer_is_refused(cx: &Context) -> Outcome {
     let client = cx.client()?;
     needs_tensor_maps(&client)?;
     let tiles = client.prepare(kernels::tiles())?;
