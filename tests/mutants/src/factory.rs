@@ -48,7 +48,7 @@ impl MutantFactory {
     /// # Errors
     /// As for [`backend::register`].
     pub fn register(&self) -> Result<()> {
-        let host = HostBackend::new(self.host.options(&Variant::plain()));
+        let host = HostBackend::new(self.host.options(&Variant::plain())?);
         backend::register(Arc::new(MutantBackend { mutant: self.mutant, host }))
     }
 }
@@ -73,7 +73,7 @@ impl Factory for MutantFactory {
     }
 
     fn start(&self, variant: &Variant, settings: &OpenSettings) -> Result<Opened, Refusal> {
-        Ok(open(self.mutant, &self.host.options(variant), settings)?)
+        Ok(open(self.mutant, &self.host.options(variant)?, settings)?)
     }
 
     fn with_resource(

@@ -35,9 +35,9 @@ impl Host {
         Self { name: "host-hard", options }
     }
 
-    /// The options of a device that behaves as `variant` says, but for its limits.
-    pub fn options(&self, variant: &Variant) -> HostOptions {
-        varied(self.options.clone(), variant)
+    /// The options of a device that behaves as `variant` says.
+    pub fn options(&self, variant: &Variant) -> Result<HostOptions> {
+        varied(self.options.clone(), variant).apply(&variant.limits())
     }
 }
 
@@ -55,9 +55,7 @@ impl Factory for Host {
     }
 
     fn start(&self, variant: &Variant, settings: &OpenSettings) -> Result<Opened, Refusal> {
-        let mut settings = settings.clone();
-        settings.options.extend(variant.limits());
-        Ok(HostBackend::new(self.options(variant)).open(0, &settings)?)
+        Ok(HostBackend::new(self.options(variant)?).open(0, settings)?)
     }
 
     trunnion_conformance::resource_type!(HostResource);
