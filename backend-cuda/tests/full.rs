@@ -4,55 +4,15 @@
 
 mod rig;
 
-use rig::kernels::{Compiled, ptx};
-use rig::{Gate, PATIENCE, Rig, all, each_with, part};
-use std::sync::mpsc;
+use rig::kernels::bump;
+use rig::{Gate, PATIENCE, Rig, all, each_with, in_time, part};
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, DriverGrid, Outcome};
 use trunnion_backend_cuda::{CudaEvent, CudaOptions};
-use trunnion_runtime_core::access::Access;
-use trunnion_runtime_core::kernel::Interface;
 use trunnion_runtime_core::layout::Rows;
 
 /// Calls of a stream at once, as the backend has it, with those that it may not have counted: waits and events.
 const MOST: u64 = 512 + 64;
-
-/// Adds one to the first element of its buffer.
-const BUMP: &str = "
-.version 8.0
-.target sm_70
-.address_size 64
-.visible .entry bump(.param .u64 a) {
-    .reg .b64 %rd<3>;
-    .reg .b32 %r<3>;
-    ld.param.u64 %rd1, [a];
-    cvta.to.global.u64 %rd2, %rd1;
-    ld.global.u32 %r1, [%rd2];
-    add.u32 %r2, %r1, 1;
-    st.global.u32 [%rd2], %r2;
-    ret;
-}
-";
-
-fn bump(rig: &mut Rig) -> Compiled {
-    rig.compile(ptx("bump", BUMP, Interface::new().claim(Access::ReadWrite))).unwrap()
-}
-
-/// Opens the gate if the work takes too long, so that a test fails in place of hanging.
-fn in_time(gate: &Gate, work: impl FnOnce()) {
-    let (done, wait) = mpsc::channel::<()>();
-    let open = gate.opener();
-    let watchdog = std::thread::spawn(move || {
-        let is_late = wait.recv_timeout(PATIENCE / 2).is_err_and(|why| why == mpsc::RecvTimeoutError::Timeout);
-        if is_late {
-            open();
-        }
-        is_late
-    });
-    work();
-    drop(done);
-    assert!(!watchdog.join().unwrap(), "whoever submitted was kept");
-}
 
 /// What the driver was asked to do on streams.
 fn calls(rig: &Rig) -> u64 {
@@ -156,7 +116,7 @@ fn what_comes_after_what_is_held_is_held_and_so_is_the_event_of_it() {
         let (mut full, mut behind) = (rig.driver.open_stream().unwrap(), rig.driver.open_stream().unwrap());
         let gate = Gate::new(&rig.device);
         rig.driver.import_event(&mut full, &gate.event()).unwrap();
-        let event = in_time_with(&gate, || {
+        let event = in_time(&gate, || {
             for seq in 1..=1500_u64 {
                 rig.fill(&mut full, seq, all(&page), &[seq as u8]);
                 rig.driver.submit(&mut full, seq).unwrap();
@@ -177,12 +137,6 @@ fn what_comes_after_what_is_held_is_held_and_so_is_the_event_of_it() {
         rig.driver.close_stream(full);
         rig.driver.close_stream(behind);
     });
-}
-
-fn in_time_with<T>(gate: &Gate, work: impl FnOnce() -> T) -> T {
-    let mut found = None;
-    in_time(gate, || found = Some(work()));
-    found.unwrap()
 }
 
 /// Batches of all sizes, with launches whose counts lie in memory among them, on two streams that wait for each other now and then.

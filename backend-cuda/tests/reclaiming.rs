@@ -5,8 +5,7 @@
 mod rig;
 
 use rig::kernels::ptx;
-use rig::{Gate, PATIENCE, Rig, all, claim, double, each, each_with, eventually, part};
-use std::sync::mpsc;
+use rig::{Gate, Rig, all, claim, double, each, each_with, eventually, in_time, part};
 use std::thread;
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::{Driver, Outcome};
@@ -29,20 +28,6 @@ const NOTHING: &str = "
 .address_size 64
 .visible .entry nothing() { ret; }
 ";
-
-/// Does something in a thread of its own, and opens the gate where that takes too long, so that the test ends.
-fn in_time<T: Send>(gate: &Gate, work: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
-        let (done, result) = mpsc::channel();
-        scope.spawn(move || {
-            let _ = done.send(work());
-        });
-        result.recv_timeout(PATIENCE / 2).unwrap_or_else(|why| {
-            gate.open();
-            panic!("it waits for what others do: {why}")
-        })
-    })
-}
 
 /// Encodes a write of so many bytes to the start of a page.
 fn write(rig: &mut Rig, stream: &mut CudaStream, seq: u64, bytes: &Bytes, page: &CudaPage) -> Result<()> {

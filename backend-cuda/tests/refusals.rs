@@ -5,7 +5,7 @@
 
 mod rig;
 
-use rig::kernels::{Compiled, ptx};
+use rig::kernels::{BUMP, bump, ptx};
 use rig::{Gate, PATIENCE, Rig, all, each, each_with, eventually, part};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,27 +20,6 @@ use trunnion_runtime_core::platform::Deadline;
 
 /// A code that nobody knows a reason for.
 const UNKNOWN: u32 = 999;
-
-/// Adds one to the first element of its buffer.
-const BUMP: &str = "
-.version 8.0
-.target sm_70
-.address_size 64
-.visible .entry bump(.param .u64 a) {
-    .reg .b64 %rd<3>;
-    .reg .b32 %r<3>;
-    ld.param.u64 %rd1, [a];
-    cvta.to.global.u64 %rd2, %rd1;
-    ld.global.u32 %r1, [%rd2];
-    add.u32 %r2, %r1, 1;
-    st.global.u32 [%rd2], %r2;
-    ret;
-}
-";
-
-fn bump(rig: &mut Rig) -> Compiled {
-    rig.compile(ptx("bump", BUMP, Interface::new().claim(Access::ReadWrite))).unwrap()
-}
 
 /// What failed, by number, each with the call that was refused.
 fn refused(outcome: &Outcome) -> Vec<(u64, String)> {

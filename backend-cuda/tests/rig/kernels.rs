@@ -4,6 +4,7 @@ use super::{Rig, assert_clean, claim, double, part, variants};
 use trunnion_backend_cuda::{CudaDriver, CudaOptions, CudaPage};
 use trunnion_cuda_double::compilers::Compilers;
 pub use trunnion_driver_rig::bytes_of;
+use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::kernel::{Interface, Source, SourceKernel};
 
 pub type Compiled = trunnion_driver_rig::Compiled<CudaDriver>;
@@ -43,4 +44,25 @@ impl Rig {
     pub fn first(&mut self, page: &CudaPage) -> u32 {
         self.read_u32(part(page, 0, 4))[0]
     }
+}
+
+/// Adds one to the first element of its buffer.
+pub const BUMP: &str = "
+.version 8.0
+.target sm_70
+.address_size 64
+.visible .entry bump(.param .u64 a) {
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<3>;
+    ld.param.u64 %rd1, [a];
+    cvta.to.global.u64 %rd2, %rd1;
+    ld.global.u32 %r1, [%rd2];
+    add.u32 %r2, %r1, 1;
+    st.global.u32 [%rd2], %r2;
+    ret;
+}
+";
+
+pub fn bump(rig: &mut Rig) -> Compiled {
+    rig.compile(ptx("bump", BUMP, Interface::new().claim(Access::ReadWrite))).unwrap()
 }

@@ -6,7 +6,7 @@ pub mod kernels;
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::Place;
 use trunnion_backend_cuda::cudarc::driver::sys;
@@ -197,6 +197,23 @@ impl Gate {
             state.1.notify_all();
         }
     }
+}
+
+/// Opens the gate if the work takes too long, so that a test fails in place of hanging.
+pub fn in_time<T>(gate: &Gate, work: impl FnOnce() -> T) -> T {
+    let (done, wait) = mpsc::channel::<()>();
+    let open = gate.opener();
+    let watchdog = std::thread::spawn(move || {
+        let is_late = wait.recv_timeout(PATIENCE / 2).is_err_and(|why| why == mpsc::RecvTimeoutError::Timeout);
+        if is_late {
+            open();
+        }
+        is_late
+    });
+    let made = work();
+    drop(done);
+    assert!(!watchdog.join().unwrap(), "whoever worked was kept by what others do");
+    made
 }
 
 impl Drop for Gate {
