@@ -32,8 +32,8 @@ tests! {
     C16 a_process_that_is_started_while_a_device_works_disturbs_nobody .child().seconds(20);
     // Without layers between backend and driver: those tear down what they are still asked for.
     C16 a_process_may_end_with_work_queued .env(&[("CONFORMANCE_VALIDATION", "0")]).seconds(8);
-    C16 a_hundred_devices_one_after_another_leave_no_memory_behind .child().seconds(40);
-    C16 a_hundred_thousand_launches_without_a_sync_leave_no_memory_behind .child().seconds(60);
+    C16 a_hundred_devices_one_after_another_leave_no_memory_behind .child().seconds(120);
+    C16 a_hundred_thousand_launches_without_a_sync_leave_no_memory_behind .child().seconds(120);
 }
 
 fn queued_work_is_finished_before_the_end(cx: &Context) -> Outcome {
@@ -301,20 +301,29 @@ fn a_process_may_end_with_work_queued(cx: &Context) -> Outcome {
     Ok(())
 }
 
-/// Bytes of this process that are in memory, where the system says.
-pub(super) fn resident() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+/// Fails when each of several runs of `rounds` leaves `most` more bytes in memory than there were before it. What is lost in every round
+/// shows in all of them; one of them alone may also rise by what threads that ended late, on a busy machine, or an allocator still keep.
+pub(super) fn levels_off(rounds: usize, most: u64, mut round: impl FnMut() -> Outcome) -> Outcome {
+    let mut levels = vec![resident()?];
+    for _ in 0..4 {
+        (0..rounds).try_for_each(|_| round())?;
+        levels.push(resident()?);
+        let [.., before, after] = levels[..] else { break };
+        if after < before + most {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(format!("memory rose by over {most} bytes in every run of {rounds} rounds: {levels:?}")))
 }
 
-/// Fails when memory rose by more than `most` bytes.
-pub(super) fn flat(before: Option<u64>, after: Option<u64>, most: u64) -> Outcome {
-    let (Some(before), Some(after)) = (before, after) else {
-        return Err(Failure::Skipped("this system does not say how much memory a process has".into()));
+/// Bytes of this process that are in memory.
+fn resident() -> Outcome<u64> {
+    let known = || {
+        let text = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
     };
-    ensure!(after < before + most, "memory rose from {before} to {after} bytes");
-    Ok(())
+    known().ok_or_else(|| Failure::Skipped("this system does not say how much memory a process has".into()))
 }
 
 fn a_hundred_devices_one_after_another_leave_no_memory_behind(cx: &Context) -> Outcome {
@@ -328,33 +337,25 @@ fn a_hundred_devices_one_after_another_leave_no_memory_behind(cx: &Context) -> O
         Ok(())
     };
     // The allocator of the process keeps some of what was freed; it has reached its level then.
-    for _ in 0..40 {
-        round()?;
-    }
-    let before = resident();
-    for _ in 0..100 {
-        round()?;
-    }
-    flat(before, resident(), 32 << 20)
+    (0..40).try_for_each(|_| round())?;
+    levels_off(100, 32 << 20, round)
 }
 
 fn a_hundred_thousand_launches_without_a_sync_leave_no_memory_behind(cx: &Context) -> Outcome {
     let client = cx.client()?;
     let step = client.prepare(kernels::step())?;
     let bytes = client.create_from_slice(raw(&[0u32; 64]))?;
-    let round = || -> Outcome {
+    let mut launches = 0u32;
+    let mut round = || -> Outcome {
         for _ in 0..100_000 {
             client.launch(&step, cover(64)?, [&bytes])?;
+            launches += 1;
         }
         Ok(client.sync()?.wait()?)
     };
     round()?;
-    let before = resident();
     // What is under way at once may differ by as much as a round is; what every launch left behind would be several times that.
-    for _ in 0..6 {
-        round()?;
-    }
-    let after = resident();
-    ensure_eq!(client.read_one(&bytes)?.to_vec::<u32>()?, [700_000; 64]);
-    flat(before, after, 64 << 20)
+    levels_off(6, 64 << 20, round)?;
+    ensure_eq!(client.read_one(&bytes)?.to_vec::<u32>()?, [launches; 64]);
+    Ok(())
 }
