@@ -4,13 +4,13 @@
 //! Calls of discovery and opening are left to the tests of these.
 
 use crate::bench::{PATIENCE, adapters, assert_clean, close, open, shim};
-use crate::scenario::{Came, run};
+use crate::scenario::run;
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::Instant;
 use trunnion_backend_vulkan::VulkanOptions;
 use trunnion_backend_vulkan::ash::vk;
-use trunnion_runtime_core::error::Error;
+use trunnion_driver_rig::program::{Came, assert_copies};
 use trunnion_vulkan_shim::{Plan, Shim};
 
 /// What a function may answer, where it has an answer.
@@ -142,7 +142,7 @@ fn sweep_one(adapter: &str, options: &VulkanOptions, plan: Plan, fail: (&'static
         }
         vk::Result::ERROR_DEVICE_LOST => {
             assert!(said.is_empty() || came.is_lost(), "{what}: {said}");
-            one_cause(&came, &what);
+            came.assert_one_cause(&what);
         }
         _ => assert!(said.is_empty() || said.contains(function), "{what}: {said}"),
     }
@@ -152,22 +152,7 @@ fn sweep_one(adapter: &str, options: &VulkanOptions, plan: Plan, fail: (&'static
 
 fn a_new_device_works(shim: &Shim, options: &VulkanOptions, what: &str) {
     let client = open(shim, options).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let (a, b) = (client.create_from_slice(&[7; 100]).unwrap(), client.empty(100).unwrap());
-    client.copy(&a, &b).unwrap();
-    assert_eq!(client.read_one(&b).unwrap().as_slice().unwrap(), [7; 100], "{what}");
-    drop((a, b));
+    assert_copies(&client, what);
     close(client);
     assert_clean(shim, what);
-}
-
-/// A device that is lost says one cause.
-fn one_cause(came: &Came, what: &str) {
-    let mut causes: Vec<String> = Vec::new();
-    for error in came.errors.iter().chain(came.reads.iter().filter_map(|(_, read)| read.as_ref().err())) {
-        if let Error::DeviceLost { cause } = error {
-            causes.push(cause.clone());
-        }
-    }
-    causes.dedup();
-    assert!(causes.len() <= 1, "{what}: {causes:?}");
 }
