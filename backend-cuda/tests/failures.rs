@@ -8,16 +8,17 @@ mod rig;
 mod scenario;
 
 use rig::{PATIENCE, claim, double};
-use scenario::{Came, run};
+use scenario::run;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 use trunnion_backend_cuda::{CudaBackend, CudaOptions, NAME};
 use trunnion_cuda_double::{Device, ReportKind};
+use trunnion_driver_rig::program::{Came, assert_copies};
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
-use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::error::Result;
 use trunnion_runtime_core::id::DeviceId;
 use trunnion_runtime_core::service::Settings;
 
@@ -151,7 +152,7 @@ fn sweep_one(options: &CudaOptions, failing: Option<Device>, fail: (&str, u64, u
     // What can be done without, or tried again, need not be told. That a device is lost another thread may see first, by another call.
     if is_death || GONE.contains(&code) {
         assert!(said.is_empty() || came.is_lost() || said.contains(function), "{what}: {said}");
-        one_cause(&came, &what);
+        came.assert_one_cause(&what);
     } else {
         // With this code the function says that there is no further parameter.
         let is_an_answer = (function, code) == ("cuFuncGetParamInfo", 1);
@@ -184,24 +185,8 @@ fn is_expected(function: &str, kind: ReportKind) -> bool {
 fn a_new_device_works(device: &Device, options: &CudaOptions, what: &str) {
     device.reset().unwrap();
     let client = open(device, options).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let (a, b) = (client.create_from_slice(&[7; 100]).unwrap(), client.empty(100).unwrap());
-    client.copy(&a, &b).unwrap();
-    assert_eq!(client.read_one(&b).unwrap().as_slice().unwrap(), [7; 100], "{what}");
-    drop((a, b));
+    assert_copies(&client, what);
     client.shutdown(PATIENCE / 2);
-}
-
-/// A device that is lost says one cause.
-fn one_cause(came: &Came, what: &str) {
-    let errors = came.errors.iter().chain(came.reads.iter().filter_map(|(_, read)| read.as_ref().err()));
-    let mut causes: Vec<String> = errors
-        .filter_map(|error| match error {
-            Error::DeviceLost { cause } => Some(cause.clone()),
-            _ => None,
-        })
-        .collect();
-    causes.dedup();
-    assert!(causes.len() <= 1, "{what}: {causes:?}");
 }
 
 #[test]

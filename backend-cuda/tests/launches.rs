@@ -9,6 +9,7 @@ use rig::{Rig, part};
 use trunnion_backend_core::LimitOptions;
 use trunnion_backend_core::driver::{Driver, DriverGrid};
 use trunnion_backend_cuda::CudaOptions;
+use trunnion_driver_rig::launches;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::error::{Error, Resource};
 use trunnion_runtime_core::kernel::{Interface, SourceKernel};
@@ -73,31 +74,16 @@ fn lengths() -> SourceKernel {
 #[test]
 fn a_kernel_runs_over_the_part_of_a_page_it_is_given() {
     each_compiling(|rig| {
-        let kernel = rig.compile(add()).unwrap();
-        let page = rig.page_of(&[7; 512]);
-        rig.run_with(&kernel, [4, 1, 1], &[part(&page, 256, 400)], &[]).unwrap();
-        let expected: Vec<u32> = (0..512).map(|i| if (64..164).contains(&i) { 8 } else { 7 }).collect();
-        assert_eq!(rig.read_u32(part(&page, 0, 2048)), expected);
+        let add = rig.compile(add()).unwrap();
+        launches::a_kernel_runs_over_the_part_of_a_page_it_is_given(rig, &add);
     });
 }
 
 #[test]
 fn parameters_arrive_by_value_behind_the_pointers() {
     each_compiling(|rig| {
-        let kernel = rig.compile(scale()).unwrap();
-        let (x, y) = (rig.page_of(&(0..256).collect::<Vec<_>>()), rig.page_of(&[0; 256]));
-        let mut stream = rig.driver.open_stream().unwrap();
-        // Two launches of one batch, each with parameters of its own.
-        for (seq, parameters) in [(1, [3, 5, 0]), (2, [2, 1, 128])] {
-            let buffers = [part(&x, 0, 1024), part(&y, 0, 1024)];
-            let grid = DriverGrid::Static([4 * seq as u32, 1, 1]);
-            rig.launch_with(&mut stream, seq, &kernel, grid, &buffers, &bytes_of(&parameters)).unwrap();
-        }
-        rig.driver.submit(&mut stream, 2).unwrap();
-        assert!(rig.finish(&mut stream, 2).failed.is_empty());
-        let expected: Vec<u32> = (0..256).map(|i| if i < 128 { 3 * i + 5 } else { 2 * i + 1 }).collect();
-        assert_eq!(rig.read_u32(part(&y, 0, 1024)), expected);
-        rig.driver.close_stream(stream);
+        let scale = rig.compile(scale()).unwrap();
+        launches::launches_of_a_batch_have_parameters_of_their_own(rig, &scale);
     });
 }
 
@@ -233,87 +219,25 @@ fn workgroups_and_shared_memory_over_the_limit_are_refused_before_the_driver_see
 fn a_batch_of_64_launches_runs_in_order() {
     compiling(&CudaOptions::default(), |rig| {
         let (add, scale) = (rig.compile(add()).unwrap(), rig.compile(scale()).unwrap());
-        let page = rig.page_of(&[1; 64]);
-        let mut stream = rig.driver.open_stream().unwrap();
-        let mut expected = 1_u32;
-        for round in 0..5 {
-            for i in 0..64_u64 {
-                let seq = round * 64 + i + 1;
-                if i % 3 == 0 {
-                    let buffers = [part(&page, 0, 256)];
-                    rig.launch(&mut stream, seq, &add, [1, 1, 1], &buffers).unwrap();
-                    expected = expected.wrapping_add(1);
-                } else {
-                    let buffers = [part(&page, 0, 256), part(&page, 0, 256)];
-                    let (grid, parameters) = (DriverGrid::Static([2, 1, 1]), bytes_of(&[3, i as u32, 0]));
-                    rig.launch_with(&mut stream, seq, &scale, grid, &buffers, &parameters).unwrap();
-                    expected = expected.wrapping_mul(3).wrapping_add(i as u32);
-                }
-                rig.driver.barrier(&mut stream);
-            }
-            rig.driver.submit(&mut stream, (round + 1) * 64).unwrap();
-        }
-        assert!(rig.finish(&mut stream, 320).failed.is_empty());
-        assert_eq!(rig.read_u32(part(&page, 0, 256)), [expected; 64]);
-        rig.driver.close_stream(stream);
+        launches::a_batch_of_64_launches_runs_in_order(rig, (&add, &scale), |_| ());
     });
 }
 
 #[test]
 fn counts_in_memory_run_as_many_workgroups_and_zeros_none() {
     compiling(&CudaOptions::default(), |rig| {
-        let kernel = rig.compile(lengths()).unwrap();
-        let most = rig.driver.properties().limits.max_grid;
-        let cases = [
-            ([3, 2, 5], Some(30)),
-            ([1, 1, 1], Some(1)),
-            ([0, 7, 7], None),
-            ([7, 7, 0], None),
-            // With a zero in it a grid is within any limit.
-            ([0, u32::MAX, 1], None),
-            ([1, most[1], 1], Some(most[1])),
-        ];
-        for (counts, ran) in cases {
-            // Behind something else in the page.
-            let counts = rig.page_of(&[&[u32::MAX; 5][..], &counts[..]].concat());
-            let (out, other) = (rig.page_of(&[99; 4]), rig.page_of(&[0; 4]));
-            let mut stream = rig.driver.open_stream().unwrap();
-            let grid = DriverGrid::Dynamic(part(&counts, 20, 12));
-            let buffers = [part(&out, 0, 16), part(&other, 0, 0), part(&other, 0, 0)];
-            rig.launch_with(&mut stream, 1, &kernel, grid, &buffers, &[]).unwrap();
-            rig.driver.submit(&mut stream, 1).unwrap();
-            assert_eq!(rig.finish(&mut stream, 1).failed, []);
-            assert_eq!(rig.read_u32(part(&out, 8, 4)), [ran.unwrap_or(99)]);
-            rig.driver.close_stream(stream);
-        }
+        let lengths = rig.compile(lengths()).unwrap();
+        launches::counts_in_memory_run_as_many_workgroups_and_zeros_none(rig, &lengths);
     });
 }
 
 #[test]
 fn counts_in_memory_over_the_limit_are_a_failure_of_their_launch_alone() {
-    compiling(
-        &CudaOptions::default().limits(LimitOptions { max_grid: Some([50, 40, 30]), ..LimitOptions::default() }),
-        |rig| {
-            let (add, lengths) = (rig.compile(add()).unwrap(), rig.compile(lengths()).unwrap());
-            let counts = rig.page_of(&[1, 41, 1, 5, 4, 3, 51, 1, 0, 1, 1, u32::MAX]);
-            let (out, other, sum) = (rig.page_of(&[99; 4]), rig.page_of(&[0; 4]), rig.page_of(&[0; 4]));
-            let mut stream = rig.driver.open_stream().unwrap();
-            for (seq, offset) in [(10, 0), (20, 12), (30, 24), (40, 36)] {
-                rig.launch(&mut stream, seq - 1, &add, [1, 1, 1], &[part(&sum, 0, 16)]).unwrap();
-                let grid = DriverGrid::Dynamic(part(&counts, offset, 12));
-                let buffers = [part(&out, 0, 16), part(&other, 0, 0), part(&other, 0, 0)];
-                rig.launch_with(&mut stream, seq, &lengths, grid, &buffers, &[]).unwrap();
-            }
-            rig.driver.submit(&mut stream, 40).unwrap();
-            let failed = rig.finish(&mut stream, 40).failed;
-            let too_large = |axis, requested, limit| Error::GridTooLarge { axis, requested, limit };
-            let largest = u64::from(u32::MAX);
-            assert_eq!(failed, [(10, too_large('y', 41, 40)), (40, too_large('z', largest, 30))]);
-            assert_eq!(rig.read_u32(part(&out, 8, 4)), [5 * 4 * 3]);
-            assert_eq!(rig.read_u32(part(&sum, 0, 16)), [4; 4]);
-            rig.driver.close_stream(stream);
-        },
-    );
+    let limits = LimitOptions { max_grid: Some(launches::SMALL_GRID), ..LimitOptions::default() };
+    compiling(&CudaOptions::default().limits(limits), |rig| {
+        let (add, lengths) = (rig.compile(add()).unwrap(), rig.compile(lengths()).unwrap());
+        launches::counts_in_memory_over_the_limit_are_a_failure_of_their_launch_alone(rig, (&add, &lengths));
+    });
 }
 
 #[test]

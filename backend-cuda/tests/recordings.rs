@@ -3,7 +3,6 @@
 #![allow(clippy::std_instead_of_core, clippy::std_instead_of_alloc, reason = "what runs here has the standard library")]
 
 mod rig;
-#[allow(dead_code, reason = "nothing fails here")]
 #[path = "failures/scenario.rs"]
 mod scenario;
 

@@ -5,18 +5,19 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use trunnion_backend_vulkan::ash::vk;
 use trunnion_backend_vulkan::{
     VulkanBackend, VulkanEvent, VulkanImport, VulkanOptions, VulkanResource, validation_messages,
 };
+use trunnion_driver_rig::clients::{bytes, on_new_stream, pattern};
+use trunnion_driver_rig::eventually;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::{Client, Resource};
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::foreign::Event;
-use trunnion_runtime_core::handle::Handle;
-use trunnion_runtime_core::id::{DeviceId, StreamId};
+use trunnion_runtime_core::id::DeviceId;
 use trunnion_runtime_core::service::Settings;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -63,28 +64,6 @@ fn each(test: impl Fn(&Adapter<'_>)) {
         test(&Adapter { backend: &backend, index, has_validation });
     }
     assert_eq!(validation_messages(), Vec::<String>::new());
-}
-
-fn on_new_stream(client: &Client) -> Client {
-    let mut client = client.clone();
-    client.set_stream(StreamId::new());
-    client
-}
-
-fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < SOON, "{what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
-fn bytes(client: &Client, handle: &Handle) -> Vec<u8> {
-    client.read_one(handle).unwrap().as_slice().unwrap().to_vec()
-}
-
-fn pattern(size: usize, seed: u8) -> Vec<u8> {
-    (0..size).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
 /// The device's memory of `size` bytes in a logical device, as a program of its own would make it, mapped.

@@ -4,10 +4,11 @@
 
 mod rig;
 
-use rig::{Rig, all, bytes_of, each, each_with, part};
+use rig::{Rig, all, each, each_with, part};
 use trunnion_backend_core::LimitOptions;
-use trunnion_backend_core::driver::{CompileJob, Driver, DriverGrid, StoredCode};
+use trunnion_backend_core::driver::{CompileJob, Driver, StoredCode};
 use trunnion_backend_vulkan::VulkanOptions;
+use trunnion_driver_rig::launches;
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::kernel::{Interface, Source, SourceKernel};
@@ -46,31 +47,16 @@ const LENGTHS: &str = "
 #[test]
 fn a_kernel_runs_over_the_part_of_a_page_it_is_given() {
     each(|rig| {
-        let kernel = rig.wgsl("add", ADD);
-        let page = rig.page_of(&[7; 512]);
-        rig.run(&kernel, [4, 1, 1], &[part(&page, 256, 400)]).unwrap();
-        let expected: Vec<u32> = (0..512).map(|i| if (64..164).contains(&i) { 8 } else { 7 }).collect();
-        assert_eq!(rig.read_u32(part(&page, 0, 2048)), expected);
+        let add = rig.wgsl("add", ADD);
+        launches::a_kernel_runs_over_the_part_of_a_page_it_is_given(rig, &add);
     });
 }
 
 #[test]
 fn parameters_arrive_by_push_constants_and_by_a_uniform_block() {
     each(|rig| {
-        let kernel = rig.wgsl("scale", SCALE);
-        let (x, y) = (rig.page_of(&(0..256).collect::<Vec<_>>()), rig.page_of(&[0; 256]));
-        let mut stream = rig.driver.open_stream().unwrap();
-        // Two launches of one batch, each with parameters of its own.
-        for (seq, parameters) in [(1, [3, 5, 0]), (2, [2, 1, 128])] {
-            let buffers = [part(&x, 0, 1024), part(&y, 0, 1024)];
-            let grid = DriverGrid::Static([4, 1, 1]);
-            rig.launch_with(&mut stream, seq, &kernel, grid, &buffers, &bytes_of(&parameters)).unwrap();
-        }
-        rig.driver.submit(&mut stream, 2).unwrap();
-        assert!(rig.finish(&mut stream, 2).failed.is_empty());
-        let expected: Vec<u32> = (0..256).map(|i| if i < 128 { 3 * i + 5 } else { 2 * i + 1 }).collect();
-        assert_eq!(rig.read_u32(part(&y, 0, 1024)), expected);
-        rig.driver.close_stream(stream);
+        let scale = rig.wgsl("scale", SCALE);
+        launches::launches_of_a_batch_have_parameters_of_their_own(rig, &scale);
     });
 }
 
@@ -92,86 +78,27 @@ fn buffers_of_no_bytes_or_of_too_few_have_no_elements() {
 fn a_batch_of_64_launches_with_barriers_between_runs_in_order() {
     each(|rig| {
         let (add, scale) = (rig.wgsl("add", ADD), rig.wgsl("scale", SCALE));
-        let page = rig.page_of(&[1; 64]);
-        let mut stream = rig.driver.open_stream().unwrap();
-        let mut expected = 1_u32;
-        for round in 0..5 {
-            for i in 0..64_u64 {
-                let seq = round * 64 + i + 1;
-                if i % 3 == 0 {
-                    let buffers = [part(&page, 0, 256)];
-                    rig.launch(&mut stream, seq, &add, [1, 1, 1], &buffers).unwrap();
-                    expected = expected.wrapping_add(1);
-                } else {
-                    let buffers = [part(&page, 0, 256), part(&page, 0, 256)];
-                    let (grid, parameters) = (DriverGrid::Static([2, 1, 1]), bytes_of(&[3, i as u32, 0]));
-                    rig.launch_with(&mut stream, seq, &scale, grid, &buffers, &parameters).unwrap();
-                    expected = expected.wrapping_mul(3).wrapping_add(i as u32);
-                }
-                rig.driver.barrier(&mut stream);
-            }
-            rig.driver.submit(&mut stream, (round + 1) * 64).unwrap();
-        }
-        assert!(rig.finish(&mut stream, 320).failed.is_empty());
-        assert_eq!(rig.read_u32(part(&page, 0, 256)), [expected; 64]);
-        assert!(stream.barriers() >= 319, "{}", stream.barriers());
-        rig.driver.close_stream(stream);
+        launches::a_batch_of_64_launches_runs_in_order(rig, (&add, &scale), |stream| {
+            assert!(stream.barriers() >= 319, "{}", stream.barriers());
+        });
     });
 }
 
 #[test]
 fn counts_in_memory_run_as_many_workgroups_and_zeros_none() {
     each(|rig| {
-        let kernel = rig.wgsl("lengths", LENGTHS);
-        let most = rig.driver.properties().limits.max_grid;
-        let cases = [
-            ([3, 2, 5], Some(30)),
-            ([1, 1, 1], Some(1)),
-            ([0, 7, 7], None),
-            ([7, 7, 0], None),
-            // With a zero in it a grid is within any limit.
-            ([0, u32::MAX, 1], None),
-            ([1, most[1], 1], Some(most[1])),
-        ];
-        for (counts, ran) in cases {
-            // Behind something else in the page, and not at a multiple of what bindings are aligned to.
-            let counts = rig.page_of(&[&[u32::MAX; 5][..], &counts[..]].concat());
-            let (out, other) = (rig.page_of(&[99; 3]), rig.page_of(&[0; 4]));
-            let mut stream = rig.driver.open_stream().unwrap();
-            let grid = DriverGrid::Dynamic(part(&counts, 20, 12));
-            let buffers = [all(&out), part(&other, 0, 0), part(&other, 0, 0)];
-            rig.launch_with(&mut stream, 1, &kernel, grid, &buffers, &[]).unwrap();
-            rig.driver.submit(&mut stream, 1).unwrap();
-            assert_eq!(rig.finish(&mut stream, 1).failed, []);
-            assert_eq!(rig.read_u32(part(&out, 8, 4)), [ran.unwrap_or(99)]);
-            rig.driver.close_stream(stream);
-        }
+        let lengths = rig.wgsl("lengths", LENGTHS);
+        launches::counts_in_memory_run_as_many_workgroups_and_zeros_none(rig, &lengths);
     });
 }
 
 #[test]
 fn counts_in_memory_over_the_limit_are_a_failure_of_their_launch_alone() {
+    let limits = LimitOptions { max_grid: Some(launches::SMALL_GRID), ..LimitOptions::default() };
     for options in rig::variants() {
-        each_with(&options.limits(LimitOptions { max_grid: Some([50, 40, 30]), ..LimitOptions::default() }), |rig| {
+        each_with(&options.limits(limits.clone()), |rig| {
             let (add, lengths) = (rig.wgsl("add", ADD), rig.wgsl("lengths", LENGTHS));
-            let counts = rig.page_of(&[1, 41, 1, 50, 40, 30, 51, 1, 0, 1, 1, u32::MAX]);
-            let (out, other, sum) = (rig.page_of(&[99; 3]), rig.page_of(&[0; 4]), rig.page_of(&[0; 4]));
-            let mut stream = rig.driver.open_stream().unwrap();
-            for (seq, offset) in [(10, 0), (20, 12), (30, 24), (40, 36)] {
-                rig.launch(&mut stream, seq - 1, &add, [1, 1, 1], &[part(&sum, 0, 16)]).unwrap();
-                let grid = DriverGrid::Dynamic(part(&counts, offset, 12));
-                let buffers = [all(&out), part(&other, 0, 0), part(&other, 0, 0)];
-                rig.launch_with(&mut stream, seq, &lengths, grid, &buffers, &[]).unwrap();
-                rig.driver.barrier(&mut stream);
-            }
-            rig.driver.submit(&mut stream, 40).unwrap();
-            let failed = rig.finish(&mut stream, 40).failed;
-            let too_large = |axis, requested, limit| Error::GridTooLarge { axis, requested, limit };
-            let largest = u64::from(u32::MAX);
-            assert_eq!(failed, [(10, too_large('y', 41, 40)), (40, too_large('z', largest, 30))]);
-            assert_eq!(rig.read_u32(part(&out, 8, 4)), [50 * 40 * 30]);
-            assert_eq!(rig.read_u32(part(&sum, 0, 16)), [4; 4]);
-            rig.driver.close_stream(stream);
+            launches::counts_in_memory_over_the_limit_are_a_failure_of_their_launch_alone(rig, (&add, &lengths));
         });
     }
 }

@@ -6,6 +6,7 @@
 extern crate alloc;
 
 pub mod clients;
+pub mod launches;
 pub mod program;
 #[allow(unsafe_code, reason = "a driver trusts its caller")]
 mod rig;
