@@ -223,13 +223,33 @@ fn never(cx: &Context, k: u64, hooked: bool) -> Outcome<Faulty> {
     Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Never), &settings)?.hooked(hooked)
 }
 
-/// The `k`-th operation never completes. How long was waited for it.
-fn stuck(cx: &Context, k: u64, hooked: bool) -> Outcome<Duration> {
-    wait_for_the_stuck(cx, &never(cx, k, hooked)?, k)
+/// The `k`-th operation never completes, and is waited for until the deadline and hardly longer: that starts again while what came before it
+/// gets on, which takes as long as the program without a fault does. A machine that is busy with other things is late now and then, and not
+/// each time.
+fn stuck(cx: &Context, k: u64, hooked: bool) -> Outcome {
+    let mut all_waited = Vec::new();
+    for _ in 0..3 {
+        let start = Instant::now();
+        program(cx, &cx.client()?)?;
+        let before = start.elapsed();
+        let waited = wait_for_the_stuck(cx, &never(cx, k, hooked)?, k)?;
+        if in_time(waited, before) {
+            return Ok(());
+        }
+        all_waited.push((waited, before));
+    }
+    Err(Failure::new(format!(
+        "operation {k}, which never completes, was waited for {all_waited:?}, the deadline is {PATIENCE:?}"
+    )))
 }
 
-/// Runs the program on such a device, and ends it. How long was waited for what never completes.
-fn wait_for_the_stuck(cx: &Context, it: &Faulty, k: u64) -> Outcome<Duration> {
+fn in_time(waited: Option<Duration>, before: Duration) -> bool {
+    waited.is_some_and(|waited| (PATIENCE..=PATIENCE * 6 / 5 + before).contains(&waited))
+}
+
+/// Runs the program on such a device, and ends it. How long was waited for what never completes, if it was: on a machine that is busy with
+/// other things, the deadline may pass while what came before it is waited for.
+fn wait_for_the_stuck(cx: &Context, it: &Faulty, k: u64) -> Outcome<Option<Duration>> {
     let what = format!("never at operation {k}");
     let run = program(cx, &it.client)?;
     let [Error::Timeout { waited, .. }] = run.errors[..] else {
@@ -239,8 +259,9 @@ fn wait_for_the_stuck(cx: &Context, it: &Faulty, k: u64) -> Outcome<Duration> {
     let start = Instant::now();
     it.client.shutdown(PATIENCE);
     ensure!(start.elapsed() < PATIENCE * 4, "{what}: an end within {PATIENCE:?} took {:?}", start.elapsed());
-    it.check(&what, 1)?;
-    Ok(waited)
+    let fired = it.faults.fired().len();
+    it.check(&what, fired.min(1))?;
+    Ok((fired > 0).then_some(waited))
 }
 
 /// Every operation in turn is stuck, all at the same time since nearly all of it is waiting.
@@ -254,17 +275,11 @@ fn all_stuck(cx: &Context, operations: u64) -> Outcome {
     });
     drop(devices);
     for (k, waited) in all_waited {
-        let mut waited = waited.map_err(|_| Failure::new(format_args!("operation {k} panicked")))??;
-        // A machine that is busy with other things is late now and then, and not each time.
-        for _ in 0..3 {
-            if waited > PATIENCE * 6 / 5 {
-                waited = stuck(cx, k, false)?;
-            }
+        let waited = waited.map_err(|_| Failure::new(format_args!("operation {k} panicked")))??;
+        // So many at once keep a machine busy.
+        if !in_time(waited, Duration::ZERO) {
+            stuck(cx, k, false)?;
         }
-        ensure!(
-            (PATIENCE..=PATIENCE * 6 / 5).contains(&waited),
-            "operation {k}, which never completes, was waited for {waited:?}, the deadline is {PATIENCE:?}"
-        );
     }
     Ok(())
 }
@@ -297,7 +312,7 @@ fn a_reservation_fails_in_every_way_also_where_hooks_are_asked(cx: &Context) -> 
     // The program begins with its reservations.
     for (k, kind) in (1..=4).flat_map(|k| FaultKind::ALL.map(|kind| (k, kind))) {
         match kind {
-            FaultKind::Never => stuck(cx, k, true).map(|_| ())?,
+            FaultKind::Never => stuck(cx, k, true)?,
             FaultKind::Lost => lost(cx, k, true)?,
             kind => named(cx, k, kind, true)?,
         }
