@@ -27,6 +27,10 @@ use trunnion_runtime_core::timeline::Point;
 /// How long a test waits for what must happen soon.
 pub const SOON: Duration = Duration::from_secs(10);
 
+/// Longer than what waits for nothing takes on a busy machine, and shorter than a blocking call of a test's device waits for what does not
+/// come.
+pub const AT_ONCE: Duration = Duration::from_secs(8);
+
 /// What a test is given.
 #[derive(Clone)]
 pub struct Context {

@@ -21,7 +21,7 @@ use trunnion_runtime_core::pressure::{MemoryPressure, PressureAnswer, PressureHo
 use trunnion_runtime_core::report::ReportScope;
 
 tests! {
-    M18 a_hook_may_call_its_device_in_every_way .seconds(60);
+    M18 a_hook_may_call_its_device_in_every_way .seconds(240);
     M18 what_a_hook_requests_asks_no_hook;
     M18 a_hook_may_use_another_device;
     M18 a_hook_that_drops_the_last_client_ends_the_device;
@@ -29,8 +29,8 @@ tests! {
     M18 a_hook_can_remove_itself_and_add_another;
     M18 a_hook_is_asked_while_somebody_has_the_device;
     M18 what_a_hook_held_may_panic_as_it_is_dropped;
-    M18 hooks_staging_and_caps_end_with_their_device .seconds(40);
-    M18 capped_threads_that_share_a_cache_all_get_on .seconds(40);
+    M18 hooks_staging_and_caps_end_with_their_device .seconds(120);
+    M18 capped_threads_that_share_a_cache_all_get_on .seconds(120);
 }
 
 const MEMORY: u64 = 16 << 20;
@@ -253,7 +253,7 @@ fn a_hook_that_drops_the_last_client_ends_the_device(cx: &Context) -> Outcome {
         drop(client);
         gone.send(()).ok();
         let took = when_dropped.recv_timeout(SOON).map_err(|_| Failure::new("the hook did not come back"))?;
-        ensure!(took < Duration::from_secs(2), "{execution:?}: the last client was {took:?} being dropped");
+        ensure!(took < Duration::from_secs(4), "{execution:?}: the last client was {took:?} being dropped");
         // The device lets go of the hook as it ends.
         let again = when_dropped.recv_timeout(SOON);
         ensure!(

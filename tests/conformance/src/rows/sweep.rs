@@ -1,7 +1,7 @@
 //! F7, F9, C17, C18: every operation of a program fails in every way, with a fault injector around the device.
 
 use crate::check::{Failure, Outcome, raw};
-use crate::context::{Context, SOON, on_new_stream};
+use crate::context::{AT_ONCE, Context, SOON, on_new_stream};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
@@ -18,16 +18,16 @@ use trunnion_runtime_core::service::Settings;
 use trunnion_server_layers::{FaultInjector, FaultKind, FaultPlan, FaultRecord, Operation, Validate, Violations};
 
 tests! {
-    F9 every_operation_fails_in_every_way_and_harms_nothing_else .seconds(60);
-    F9 a_reservation_fails_in_every_way_also_where_hooks_are_asked .seconds(40);
+    F9 every_operation_fails_in_every_way_and_harms_nothing_else .seconds(240);
+    F9 a_reservation_fails_in_every_way_also_where_hooks_are_asked .seconds(120);
     F9 what_turns_out_to_have_failed_is_followed_through_what_came_after_it;
     F9 failures_that_come_late_on_many_streams_reach_only_what_was_built_on_them;
     F7 a_fault_of_the_device_is_told_by_sync_and_by_every_later_call;
     F7 a_fault_that_the_driver_meets_is_told_by_sync;
     F7 a_fault_met_by_several_threads_at_once_is_one_fault;
-    C17 lost_with_any_operation_every_call_answers_the_same_cause .seconds(40);
-    C17 devices_lost_or_stuck_again_and_again_leave_no_memory_behind .child().seconds(120);
-    C18 what_never_completes_is_waited_for_to_the_deadline_and_hardly_longer .seconds(60);
+    C17 lost_with_any_operation_every_call_answers_the_same_cause .seconds(120);
+    C17 devices_lost_or_stuck_again_and_again_leave_no_memory_behind .child().seconds(480);
+    C18 what_never_completes_is_waited_for_to_the_deadline_and_hardly_longer .seconds(240);
     C18 many_threads_that_wait_for_what_never_completes_each_end_in_time;
 }
 
@@ -520,7 +520,7 @@ fn many_threads_that_wait_for_what_never_completes_each_end_in_time(cx: &Context
     let mut count = 0;
     for (limit, took, answer) in told {
         ensure_err!(answer, Error::Timeout { .. });
-        ensure!(took >= limit && took < limit + PATIENCE, "a read of at most {limit:?} took {took:?}");
+        ensure!(took >= limit && took < limit + AT_ONCE, "a read of at most {limit:?} took {took:?}");
         count += 1;
     }
     ensure_eq!(count, 8);
