@@ -8,11 +8,15 @@ mod assumption;
 mod captures;
 mod device;
 mod faults;
+mod frees;
 mod functions;
+mod gate;
 mod memory;
 mod orders;
 mod peers;
+mod pieces;
 mod refusals;
+mod seams;
 
 use assumption::Assumption;
 use core::time::Duration;
@@ -30,7 +34,8 @@ const USAGE: u8 = 2;
 const NO_DEVICE: u8 = 3;
 
 fn assumptions() -> Vec<Assumption> {
-    [faults::ALL, orders::ALL, memory::ALL, peers::ALL, functions::ALL, captures::ALL, refusals::ALL].concat()
+    let devices = [faults::ALL, orders::ALL, memory::ALL, seams::ALL, frees::ALL, peers::ALL];
+    devices.into_iter().chain([functions::ALL, captures::ALL, refusals::ALL]).flatten().copied().collect()
 }
 
 fn main() -> ExitCode {
