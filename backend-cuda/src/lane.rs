@@ -10,7 +10,6 @@ use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::event::{Event, Moment};
 use crate::failure::status;
-use crate::watch::Watch;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -21,6 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cudarc::driver::sys;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use trunnion_backend_core::exit::{self, Inside, Step};
+use trunnion_backend_core::waiter::Waiter;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
 
@@ -39,7 +39,7 @@ pub(crate) struct Lane {
     pub(crate) reached: AtomicU64,
     /// Whether the driver could not say what is finished when it was asked last.
     is_unanswered: AtomicBool,
-    pub(crate) watch: Watch,
+    pub(crate) waiter: Waiter,
 }
 
 // SAFETY: a handle, which the driver takes on any thread.
@@ -131,7 +131,7 @@ impl Lane {
             state: Mutex::default(),
             reached: AtomicU64::new(0),
             is_unanswered: AtomicBool::new(false),
-            watch: Watch::default(),
+            waiter: Waiter::default(),
         });
         lane.start(notifier)?;
         Ok(lane)
@@ -165,7 +165,7 @@ impl Lane {
             self.release_held();
         }
         exit::after(Step::Submitted);
-        self.rouse();
+        self.waiter.rouse();
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl Lane {
             let mut has_moved = false;
             for lane in held.iter().filter_map(Weak::upgrade) {
                 has_moved |= lane.advance(&mut lane.state());
-                lane.rouse();
+                lane.waiter.rouse();
             }
             if !has_moved {
                 return;
@@ -266,7 +266,7 @@ impl Lane {
         if has_moved {
             self.release_held();
         }
-        self.rouse();
+        self.waiter.rouse();
     }
 
     /// Asks the driver whether a batch that was handed to the stream is finished. Where it cannot say, who waits for it asks again.
