@@ -98,6 +98,11 @@ functions! {
     cuStreamBeginCapture_v2(stream: Handle, mode: c_uint);
     cuStreamEndCapture(stream: Handle, graph: *mut Handle);
     cuStreamIsCapturing(stream: Handle, status: *mut c_uint);
+    cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
+    cuGraphInstantiateWithFlags(exec: *mut Handle, graph: Handle, flags: c_ulonglong);
+    cuGraphLaunch(exec: Handle, stream: Handle);
+    cuGraphExecDestroy(exec: Handle);
+    cuGraphDestroy(graph: Handle);
     cuEventCreate(event: *mut Handle, flags: c_uint);
     cuEventRecord(event: Handle, stream: Handle);
     cuEventQuery(event: Handle);

@@ -5,9 +5,11 @@
 
 mod driver;
 mod functions;
+mod pieces;
 mod structures;
 
 pub use driver::Driver;
+pub use pieces::Pieces;
 pub use structures::{Access, Copy2D, Location, Placement};
 
 /// The address of device memory. Equivalent to: `CUdeviceptr`.

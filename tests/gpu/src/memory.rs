@@ -3,7 +3,7 @@
 use crate::assumption::{Answer, assumptions, gave, is};
 use crate::device::{Device, LEGACY};
 use core::ptr;
-use trunnion_cuda_raw::{Access, Address, Copy2D, MISSING, Placement};
+use trunnion_cuda_raw::{Address, Copy2D, Pieces};
 
 assumptions! {
     what_is_allocated_begins_at_a_multiple_of_256,
@@ -61,30 +61,20 @@ fn a_kernel_reaches_page_locked_memory_at_the_hosts_address(device: &Device) -> 
 }
 
 fn memory_is_mapped_where_addresses_were_reserved(device: &Device) -> Answer {
-    let (driver, placement, access) = (device.driver, Placement::on_device(DEVICE), Access::read_write(DEVICE));
-    let (mut size, mut address, mut memory) = (0, 0, 0);
-    // SAFETY: the places are for what is asked, sizes are multiples of the granularity, and all is given back in the order in which it must be.
-    unsafe {
-        match driver.cuMemGetAllocationGranularity(&raw mut size, &raw const placement, 0) {
-            // What a driver does not have is not used.
-            MISSING => return Ok(()),
-            code => gave("cuMemGetAllocationGranularity", code, 0)?,
-        }
-        is("what memory is a multiple of is a power of two", size.is_power_of_two())?;
-        gave("cuMemAddressReserve", driver.cuMemAddressReserve(&raw mut address, size, 0, 0, 0), 0)?;
-        is("the address is a multiple of 256", address.is_multiple_of(256))?;
-        gave("cuMemCreate", driver.cuMemCreate(&raw mut memory, size, &raw const placement, 0), 0)?;
-        gave("cuMemMap", driver.cuMemMap(address, size, 0, memory, 0), 0)?;
-        gave("cuMemSetAccess", driver.cuMemSetAccess(address, size, &raw const access, 1), 0)?;
-        device.must("cuMemsetD32", driver.cuMemsetD32_v2(address, 3, size / 4))?;
-        device.must("cuLaunchKernel", device.launch(c"add_one", 1, 0, LEGACY, address))?;
-        gave("the stream", device.end_of(LEGACY), 0)?;
-        gave("the first word", device.word(address)?, 4)?;
-        gave("the last word", device.word(address + size as u64 - 4)?, 3)?;
-        gave("cuMemUnmap", driver.cuMemUnmap(address, size), 0)?;
-        gave("cuMemRelease", driver.cuMemRelease(memory), 0)?;
-        gave("cuMemAddressFree", driver.cuMemAddressFree(address, size), 0)
-    }
+    // What a driver does not have is not used.
+    let Some(mut pieces) = Pieces::reserve(device.driver, DEVICE, 1)? else { return Ok(()) };
+    let (address, size) = (pieces.address, pieces.size);
+    is("what memory is a multiple of is a power of two", size.is_power_of_two())?;
+    is("the address is a multiple of 256", address.is_multiple_of(256))?;
+    pieces.add()?;
+    // SAFETY: the memory has as many words.
+    device.must("cuMemsetD32", unsafe { device.driver.cuMemsetD32_v2(address, 3, size / 4) })?;
+    device.must("cuLaunchKernel", device.launch(c"add_one", 1, 0, LEGACY, address))?;
+    gave("the stream", device.end_of(LEGACY), 0)?;
+    gave("the first word", device.word(address)?, 4)?;
+    gave("the last word", device.word(address + size as u64 - 4)?, 3)?;
+    // SAFETY: the kernel is done.
+    unsafe { pieces.give_back() }
 }
 
 /// Where memory begins, and how many bytes it has, as the driver says it of an address.
