@@ -43,7 +43,7 @@ impl State {
         if let Some(batch) = next {
             return batch.done.clone().map(|event| Target::Batch(event, batch.submission));
         }
-        self.flight.get(self.issued).and_then(|batch| batch.marker.clone()).map(Target::Marker)
+        self.flight.get(self.issued).and_then(|batch| batch.marker.clone()).filter(Marker::is_due).map(Target::Marker)
     }
 }
 
@@ -152,7 +152,7 @@ impl Lane {
     fn give_up(&self, error: &Error) -> Error {
         let cause = alloc::format!("{error}, {UNANSWERED} times in a row");
         self.device.is_silent.store(true, Ordering::Release);
-        self.device.loss.note(Error::DeviceLost { cause })
+        self.device.fault(Error::DeviceLost { cause })
     }
 
     /// What the next batch's marker stands for has happened.
