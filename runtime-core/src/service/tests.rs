@@ -461,7 +461,7 @@ fn a_panic_in_a_task_that_writes_marks_the_bytes_and_one_that_reads_does_not() {
 #[test]
 fn an_access_that_came_to_nothing_is_closed_without_a_mark() {
     let mut settings = defaults();
-    settings.wait_timeout = SHORT;
+    settings.wait_timeout = 4 * SHORT;
     let (client, remote) = client_with(&settings);
     let handle = client.empty(16).unwrap();
     let wrong = client.with_resource(&handle, Access::Overwrite, |_: &u64, _| ());

@@ -190,8 +190,8 @@ fn all_devices_of_the_process_are_ended_in_one_call(cx: &Context) -> Outcome {
     gate.block(&held)?;
     let start = Instant::now();
     // What the gate holds takes all of it, and what works has to end in it, on a busy machine too.
-    let report = Client::shutdown_all(Duration::from_secs(3));
-    ensure!(start.elapsed() < Duration::from_secs(8), "it took {:?}", start.elapsed());
+    let report = Client::shutdown_all(Duration::from_secs(6));
+    ensure!(start.elapsed() < Duration::from_secs(15), "it took {:?}", start.elapsed());
     ensure!(report.abandoned >= 1, "what the gate held was not abandoned");
     ensure_eq!(reading.wait()?[0].to_vec::<u32>()?, [100; 64]);
     for client in [&works, &held, &idle] {

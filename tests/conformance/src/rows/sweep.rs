@@ -1,7 +1,7 @@
 //! F7, F9, C17, C18: every operation of a program fails in every way, with a fault injector around the device.
 
 use crate::check::{Failure, Outcome, raw};
-use crate::context::{AT_ONCE, Context, SOON, on_new_stream};
+use crate::context::{AT_ONCE, Context, SOON, eventually, on_new_stream};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
@@ -13,6 +13,7 @@ use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::handle::Handle;
+use trunnion_runtime_core::kernel::KernelHandle;
 use trunnion_runtime_core::pressure::PressureAnswer;
 use trunnion_runtime_core::service::Settings;
 use trunnion_server_layers::{FaultInjector, FaultKind, FaultPlan, FaultRecord, Operation, Validate, Violations};
@@ -37,6 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A device with a plan around its server, and a look at the contract on both sides of that.
 struct Faulty {
     client: Client,
+    /// What the program launches: `accumulate`, `step` and `sum`.
+    kernels: [KernelHandle; 3],
     faults: FaultRecord,
     violations: [Violations; 2],
 }
@@ -47,7 +50,9 @@ impl Faulty {
         let (opened, faults) = FaultInjector::around(opened, plan);
         let (opened, outer) = Validate::around(opened);
         let client = Client::try_init_with(cx.device()?, opened, settings)?;
-        Ok(Self { client, faults, violations: [outer, inner] })
+        let kernels =
+            [client.prepare(kernels::accumulate())?, client.prepare(kernels::step())?, client.prepare(kernels::sum())?];
+        Ok(Self { client, kernels, faults, violations: [outer, inner] })
     }
 
     /// Somebody is asked before memory is refused, and has none to give.
@@ -92,10 +97,10 @@ impl Run {
 }
 
 /// A program that uses every operation, and reads what each has written before something else is written there.
-fn program(cx: &Context, client: &Client) -> Outcome<Run> {
+fn program(cx: &Context, it: &Faulty) -> Outcome<Run> {
+    let client = &it.client;
     let other = on_new_stream(client);
-    let (accumulate, step, sum) =
-        (client.prepare(kernels::accumulate())?, client.prepare(kernels::step())?, client.prepare(kernels::sum())?);
+    let [accumulate, step, sum] = &it.kernels;
     let mut run = Run { errors: Vec::new(), handles: Vec::new() };
     for _ in 0..4 {
         match client.empty(256) {
@@ -107,13 +112,13 @@ fn program(cx: &Context, client: &Client) -> Outcome<Run> {
     let (a, b, c, total) = (a.clone(), b.clone(), c.clone(), total.clone());
     run.note(client.write(&a, Bytes::from_vec(raw(&[1u32; 64]).to_vec())));
     run.note(client.fill(&b, raw(&[2u32])));
-    run.note(client.launch(&accumulate, cover(64)?, [&a, &b]));
+    run.note(client.launch(accumulate, cover(64)?, [&a, &b]));
     if let Some(point) = run.note(client.record()) {
         run.note(other.wait(point));
     }
     run.note(other.copy(&b, &c));
     run.note(other.fill(&total, &[0]));
-    run.note(other.launch(&sum, cover(64)?, [&c, &total]));
+    run.note(other.launch(sum, cover(64)?, [&c, &total]));
     for (handle, access) in [(&a, Access::Read), (&c, Access::Write)] {
         run.note(cx.factory().with_resource(client, handle, access, &mut |_| {}));
         if run.is_over() {
@@ -129,7 +134,7 @@ fn program(cx: &Context, client: &Client) -> Outcome<Run> {
     }
     run.note(client.sync().and_then(|done| done.wait()));
     run.note(client.write(&a, Bytes::from_vec(raw(&[5u32; 64]).to_vec())));
-    run.note(client.launch(&step, cover(64)?, [&a]));
+    run.note(client.launch(step, cover(64)?, [&a]));
     if !run.is_over() {
         run.note(client.read_one(&a));
     }
@@ -149,7 +154,7 @@ fn works(cx: &Context) -> Outcome {
 /// How many operations the program has.
 fn operations(cx: &Context) -> Outcome<u64> {
     let it = Faulty::start(cx, FaultPlan::new(), &cx.settings())?;
-    let run = program(cx, &it.client)?;
+    let run = program(cx, &it)?;
     ensure!(run.errors.is_empty(), "without a fault: {:?}", run.errors);
     let operations = it.faults.operations();
     for (handle, right) in run.handles.iter().zip(RIGHT) {
@@ -165,7 +170,7 @@ fn named(cx: &Context, k: u64, kind: FaultKind, hooked: bool) -> Outcome {
     let it = Faulty::start(cx, FaultPlan::new().fail(k, kind), &cx.settings())?.hooked(hooked)?;
     let what = format!("{kind} at operation {k}");
     let start = Instant::now();
-    let mut run = program(cx, &it.client)?;
+    let mut run = program(cx, &it)?;
     ensure_eq!(run.handles.len(), 4, "{what}");
     for (handle, right) in run.handles.clone().iter().zip(RIGHT) {
         if let Some(bytes) = run.note(it.client.read_one(handle)) {
@@ -201,7 +206,7 @@ fn lost(cx: &Context, k: u64, hooked: bool) -> Outcome {
     let it = Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Lost), &cx.settings())?.hooked(hooked)?;
     let what = format!("lost at operation {k}");
     let start = Instant::now();
-    let mut run = program(cx, &it.client)?;
+    let mut run = program(cx, &it)?;
     run.note(it.client.sync().and_then(|done| done.wait()));
     run.note(it.client.record());
     run.note(it.client.memory_cleanup());
@@ -216,11 +221,18 @@ fn lost(cx: &Context, k: u64, hooked: bool) -> Outcome {
     it.check(&what, 1)
 }
 
-/// A device whose `k`-th operation never completes.
+/// A device whose `k`-th operation never completes, and which has nothing to compile any more: a wait begins again with everything that
+/// was done meanwhile, and the first launch is done when a busy machine has compiled its kernel.
 fn never(cx: &Context, k: u64, hooked: bool) -> Outcome<Faulty> {
     let mut settings = cx.settings();
     settings.wait_timeout = PATIENCE;
-    Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Never), &settings)?.hooked(hooked)
+    let it = Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Never), &settings)?.hooked(hooked)?;
+    // It waits no longer for that either, and goes on with it.
+    eventually("the kernels are compiled", || match it.client.compile_queued() {
+        Err(error) if error.is_timeout() || error.is_busy() => Ok(false),
+        answer => answer.map(|_| true),
+    })?;
+    Ok(it)
 }
 
 /// The `k`-th operation never completes, and is waited for until the deadline and hardly longer: that starts again while what came before it
@@ -251,7 +263,7 @@ fn in_time(waited: Option<Duration>, before: Duration) -> bool {
 /// other things, the deadline may pass while what came before it is waited for.
 fn wait_for_the_stuck(cx: &Context, it: &Faulty, k: u64) -> Outcome<Option<Duration>> {
     let what = format!("never at operation {k}");
-    let run = program(cx, &it.client)?;
+    let run = program(cx, it)?;
     let [Error::Timeout { waited, .. }] = run.errors[..] else {
         return Err(Failure::new(format_args!("{what}: {:?}", run.errors)));
     };
@@ -420,11 +432,11 @@ fn a_fault_of_the_device_is_told_by_sync_and_by_every_later_call(cx: &Context) -
 fn a_fault_that_the_driver_meets_is_told_by_sync(cx: &Context) -> Outcome {
     // How many batches it takes to begin is the device's own affair.
     for batches in 1..8 {
-        let variant = Variant { delay: Some(Duration::from_secs(1)), ..Variant::lost_after(batches) };
+        let variant = Variant { delay: Some(Duration::from_secs(3)), ..Variant::lost_after(batches) };
         let client = cx.open(&variant)?;
         let step = client.prepare(kernels::step())?;
         let grid = cover(64)?;
-        // Not done within a second; until then the driver is given more than it takes.
+        // Not done for some seconds; until then the driver is given more than it takes.
         let begun = client.create_from_slice(raw(&[1u32; 64])).and_then(|bytes| {
             client.launch(&step, grid, [&bytes])?;
             client.flush()?;
