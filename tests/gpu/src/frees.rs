@@ -95,20 +95,21 @@ impl<'a> Work<'a> {
             ([device.stream(false)?, device.stream(false)?], device.memory(2)?, ptr::null_mut());
         // SAFETY: the place is for a pointer.
         device.must("cuMemHostAlloc", unsafe { device.driver.cuMemHostAlloc(&raw mut host, 8, 0) })?;
-        // Code may be loaded when it is first launched, which is another question.
-        device.must("cuLaunchKernel", device.launch(c"add_one", 1, 0, streams[0], memory))?;
-        gave("the stream", device.end_of(streams[0]), 0)?;
-        Ok(Self { device, streams, event: device.event()?, memory, host })
+        let work = Self { device, streams, event: device.event()?, memory, host };
+        // Code of ours and of the driver's may be loaded when it is first used, which is another question.
+        work.carry_out(|_| Ok(()))?;
+        Ok(work)
     }
 
-    /// Asks for it, call by call, and looks until it is done.
-    fn goes_on(&self, gate: &Gate) -> Answer {
+    /// Asks for it, call by call, and waits until it is done. Each call is held against what is wanted of one that came back.
+    fn carry_out(&self, wanted: impl Fn(&str) -> Answer) -> Answer {
         let Self { device, streams: [stream, other], event, memory, host } = *self;
         let (driver, word) = (device.driver, host.cast::<u32>());
-        let came = |call: &str, code: u32| gave(call, code, 0).and_then(|()| gate.stands(call));
+        let came = |call: &str, code: u32| gave(call, code, 0).and_then(|()| wanted(call));
         // SAFETY: both memories have two words, nobody else uses them, and handles are those that were made above.
         unsafe {
             word.write(40);
+            word.add(1).write(0);
             came("cuMemcpyHtoDAsync", driver.cuMemcpyHtoDAsync_v2(memory, host, 4, stream))?;
             came("cuMemsetD32Async", driver.cuMemsetD32Async(memory + 4, 1, 1, stream))?;
             came("cuLaunchKernel", device.launch(c"add_one", 1, 0, stream, memory))?;
@@ -119,7 +120,7 @@ impl<'a> Work<'a> {
             came("cuEventRecord", driver.cuEventRecord(event, other))?;
             loop {
                 match driver.cuEventQuery(event) {
-                    600 => gate.stands("the work of other streams")?,
+                    600 => wanted("the work of other streams")?,
                     code => break came("cuEventQuery", code)?,
                 }
                 thread::sleep(Duration::from_millis(1));
@@ -134,7 +135,7 @@ fn other_threads_go_on_while_one_frees_memory_in_use(device: &Device) -> Answer 
     let gate = Gate::behind_work(device, block)?;
     // SAFETY: only work that was asked for before uses it.
     let free = move |driver: &Driver| unsafe { driver.cuMemFree_v2(block) };
-    let is_early = meanwhile(device, "cuMemFree", free, gate, |gate| work.goes_on(gate))?;
+    let is_early = meanwhile(device, "cuMemFree", free, gate, |gate| work.carry_out(|call| gate.stands(call)))?;
     is("cuMemFree comes back after the work that uses the memory", !is_early)
 }
 
@@ -146,7 +147,7 @@ fn other_threads_go_on_while_one_unmaps_memory(device: &Device) -> Answer {
     let (address, size) = (pieces.address, pieces.size);
     // SAFETY: nobody uses it, so that it may be gone at once.
     let unmap = move |driver: &Driver| unsafe { driver.cuMemUnmap(address, size) };
-    meanwhile(device, "cuMemUnmap", unmap, gate, |gate| work.goes_on(gate)).map(drop)
+    meanwhile(device, "cuMemUnmap", unmap, gate, |gate| work.carry_out(|call| gate.stands(call))).map(drop)
 }
 
 fn memory_is_had_while_another_thread_frees_some(device: &Device) -> Answer {

@@ -2,9 +2,10 @@
 
 use crate::assumption::{Answer, is};
 use crate::device::Device;
+use alloc::sync::Arc;
 use core::ffi::c_void;
 use core::time::Duration;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use trunnion_cuda_raw::{Address, Driver, Handle};
 
 /// The longest it stands still: what was kept by it goes on then, and is found to have been kept. Far longer than what is asked meanwhile takes

@@ -4,6 +4,8 @@
 //! for nothing. `trunnion-assumptions DRIVER NAME` asks one. The exit code is 0 when all was seen, 1 when something is wrong, also with how the
 //! driver begins, 2 for bad arguments, and 3 where the driver says that it has no device.
 
+extern crate alloc;
+
 mod assumption;
 mod captures;
 mod device;

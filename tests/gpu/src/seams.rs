@@ -143,8 +143,10 @@ fn a_piece_is_mapped_behind_others_without_waiting_for_work_on_them(device: &Dev
     pieces.add()?;
     let (first, second) = (pieces.address, pieces.end());
     // SAFETY: the memory has a word.
-    device.must("cuMemsetD32", unsafe { device.driver.cuMemsetD32_v2(first, 3, 1) })?;
-    device.must("cuCtxSynchronize", unsafe { device.driver.cuCtxSynchronize() })?;
+    unsafe {
+        device.must("cuMemsetD32", device.driver.cuMemsetD32_v2(first, 3, 1))?;
+        device.must("cuCtxSynchronize", device.driver.cuCtxSynchronize())?;
+    }
     let gate = Gate::behind_work(device, first)?;
     pieces.add()?;
     gate.stands("mapping behind what is in use")?;
