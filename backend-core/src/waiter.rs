@@ -1,13 +1,13 @@
 //! The thread that waits for what a queue or stream was given, for drivers that tell of its end only to who asks or waits for it.
 //!
-//! It sleeps while nothing is unfinished. What is, it takes in order, and waits for it by what the backend has for that ([`Watched`]). Then it tells
-//! who drives the device. From the first thing that it waits for until it sleeps it is [`Inside`] the driver's library; when the process exits
-//! it goes in no more, and ends.
+//! It sleeps while nothing is unfinished. What is, it takes in order, and waits for it by what the backend has for that ([`Watched`]). Then it
+//! tells who drives the device. From the first thing that it waits for until it sleeps it is [`Inside`] the driver's library; when the process
+//! exits it goes in no more, and ends.
 //!
 //! Who gives the queue something [rouses](Waiter::rouse) the thread afterwards: one exchange, and a call of the system only where it sleeps.
 //! Before it sleeps the thread announces that, and looks once more. So either it sees what was given, or who gave it sees the announcement.
 //!
-//! A thread cannot be called back from a wait. It [ends](Waiter::end) with the one that it is in, and is waited for only where that wait is over;
+//! A thread cannot be called back from a wait. It [ends](Waiter::end) with the one that it is in, and is waited for only where that is over;
 //! otherwise it is left behind, with what it holds.
 
 use crate::exit::{self, Inside, Step};

@@ -317,7 +317,7 @@ impl Batch {
     }
 
     /// It is finished: its events are over. Whether somebody may still be held by one, which could not be recorded.
-    pub(crate) fn set_over(&mut self) -> bool {
+    pub(crate) fn set_over(&self) -> bool {
         self.signals.iter().chain(&self.done).fold(false, |holds, event| event.set_over() | holds)
     }
 

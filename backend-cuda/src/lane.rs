@@ -39,13 +39,13 @@ const ENDED: &str = "its stream ended before";
 pub(crate) struct Lane {
     pub(crate) device: Arc<Device>,
     pub(crate) raw: sys::CUstream,
+    /// Calls its thread when something came of an event of another device.
+    pub(crate) call: Arc<Call>,
     state: Mutex<State>,
     /// The last submission that is known to be finished.
     pub(crate) reached: AtomicU64,
     /// Whether the driver could not say what is finished when it was asked last.
     is_unanswered: AtomicBool,
-    /// Calls its thread when something came of an event of another device.
-    pub(crate) call: Arc<Call>,
     pub(crate) waiter: Waiter,
 }
 
@@ -137,10 +137,10 @@ impl Lane {
         let lane = Arc::new(Self {
             device: device.clone(),
             raw,
+            call: Arc::default(),
             state: Mutex::default(),
             reached: AtomicU64::new(0),
             is_unanswered: AtomicBool::new(false),
-            call: Arc::default(),
             waiter: Waiter::default(),
         });
         lane.start(notifier)?;
