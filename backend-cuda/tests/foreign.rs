@@ -4,20 +4,20 @@
 
 mod rig;
 
-use rig::{Gate, assert_clean, claim, done, double, raw};
+use rig::{Gate, assert_clean, claim, done, double, eventually, raw, within};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use trunnion_backend_cuda::{CudaBackend, CudaEvent, CudaImport, CudaOptions, CudaResource};
 use trunnion_cuda_double::Device;
 use trunnion_cuda_raw::Address;
+use trunnion_driver_rig::clients::{bytes, on_new_stream, pattern};
 use trunnion_runtime_core::access::Access;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::{Client, Resource};
 use trunnion_runtime_core::error::Error;
 use trunnion_runtime_core::foreign::Event;
-use trunnion_runtime_core::handle::Handle;
-use trunnion_runtime_core::id::{DeviceId, StreamId};
+use trunnion_runtime_core::id::DeviceId;
 use trunnion_runtime_core::service::Settings;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -42,28 +42,6 @@ fn with_client(test: impl Fn(&Client, &Device)) {
     assert_clean(&device);
 }
 
-fn on_new_stream(client: &Client) -> Client {
-    let mut client = client.clone();
-    client.set_stream(StreamId::new());
-    client
-}
-
-fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < SOON, "{what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
-fn bytes(client: &Client, handle: &Handle) -> Vec<u8> {
-    client.read_one(handle).unwrap().as_slice().unwrap().to_vec()
-}
-
-fn pattern(size: usize, seed: u8) -> Vec<u8> {
-    (0..size).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
-}
-
 /// Memory that a program made for itself in a device's primary context.
 struct Own {
     resource: Resource<CudaResource>,
@@ -75,7 +53,7 @@ impl Own {
     fn new(client: &Client, size: usize, freed: &Arc<AtomicU32>) -> Self {
         let resource = client.get_resource::<CudaResource>(&client.zeros(64).unwrap()).unwrap();
         let mut address = 0;
-        within(resource.context(), || {
+        within(resource.context().cast(), || {
             // SAFETY: the place is for an address, and the context is current.
             unsafe {
                 done(raw().cuMemAlloc_v2(&mut address, size));
@@ -86,20 +64,10 @@ impl Own {
     }
 }
 
-/// Does something with a context.
-fn within<T>(context: *mut T, work: impl FnOnce()) {
-    let mut context = context.cast();
-    // SAFETY: the context is there.
-    unsafe { done(raw().cuCtxPushCurrent_v2(context)) };
-    work();
-    // SAFETY: the place is for a handle.
-    unsafe { done(raw().cuCtxPopCurrent_v2(&mut context)) };
-}
-
 impl Drop for Own {
     fn drop(&mut self) {
         // SAFETY: the device is done with it.
-        within(self.resource.context(), || unsafe { done(raw().cuMemFree_v2(self.address)) });
+        within(self.resource.context().cast(), || unsafe { done(raw().cuMemFree_v2(self.address)) });
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -125,7 +93,7 @@ fn memory_of_the_programs_own_is_used_where_it_is() {
         assert_eq!(bytes(client, &copy), pattern(4096, 1));
         client.sync().unwrap().wait().unwrap();
         let mut seen = vec![0; 4096];
-        within(context, || {
+        within(context.cast(), || {
             // SAFETY: as long as what is copied, and the device is done with it.
             unsafe { done(raw().cuMemcpyDtoH_v2(seen.as_mut_ptr().cast(), address + 16, 4096)) };
         });
@@ -211,7 +179,7 @@ fn a_point_is_handed_out_as_an_event() {
         drop(resource);
         let wait = |event: &CudaEvent| {
             // SAFETY: the event keeps what it is of.
-            within(context, || unsafe { done(raw().cuEventSynchronize(event.event().cast())) });
+            within(context.cast(), || unsafe { done(raw().cuEventSynchronize(event.event().cast())) });
         };
         // Of work that is under way, of work that is done, and of work that is held back.
         let event = client.export_event::<CudaEvent>(client.fill(&bytes, &[1]).unwrap()).unwrap();

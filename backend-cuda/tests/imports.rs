@@ -4,36 +4,13 @@
 
 mod rig;
 
-use rig::{Rig, all, claim, double, each_with, part};
+use rig::{Context, Rig, all, claim, done, double, each_with, part, raw};
 use std::ptr;
 use trunnion_backend_core::driver::{Driver, Imported};
-use trunnion_backend_cuda::cudarc::driver::sys;
 use trunnion_backend_cuda::{CudaImport, CudaOptions, CudaPage};
+use trunnion_cuda_raw::Pieces;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::foreign::Foreign;
-
-const GRANULARITY: usize = 2 << 20;
-
-fn done(result: sys::CUresult) {
-    assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
-}
-
-/// Does something with the primary context of the rig's device, as the program's own code does.
-fn within<T>(rig: &Rig, work: impl FnOnce() -> T) -> T {
-    let (mut context, raw) = (ptr::null_mut(), rig.device.ordinal());
-    // SAFETY: the places are for handles, and what is taken is given back.
-    unsafe {
-        done(sys::cuDevicePrimaryCtxRetain(&mut context, raw));
-        done(sys::cuCtxPushCurrent_v2(context));
-    }
-    let result = work();
-    // SAFETY: as above.
-    unsafe {
-        done(sys::cuCtxPopCurrent_v2(&mut context));
-        done(sys::cuDevicePrimaryCtxRelease_v2(raw));
-    }
-    result
-}
 
 fn import(rig: &mut Rig, address: u64, size: u64) -> Result<CudaPage> {
     // SAFETY: each test keeps its memory until the page is released, and uses it only while nothing is under way.
@@ -55,9 +32,9 @@ fn fill(rig: &mut Rig, page: &CudaPage, byte: u8) {
 #[test]
 fn page_locked_memory_of_the_programs_own_is_used_where_it_is() {
     each_with(&CudaOptions::default(), |rig| {
-        let mut start = ptr::null_mut();
+        let (context, mut start) = (Context::of(&rig.device), ptr::null_mut());
         // SAFETY: the place is for an address, and the context is current.
-        within(rig, || unsafe { done(sys::cuMemHostAlloc(&mut start, 4096, 0)) });
+        context.within(|| unsafe { done(raw().cuMemHostAlloc(&mut start, 4096, 0)) });
         let address = start.expose_provenance() as u64;
         let page = import(rig, address + 16, 4080).unwrap();
         fill(rig, &page, 7);
@@ -67,53 +44,29 @@ fn page_locked_memory_of_the_programs_own_is_used_where_it_is() {
         assert!(matches!(&refused, Error::OutOfRange { range, size: 4096, .. } if *range == (16..4097)), "{refused}");
         rig.driver.release(page);
         // SAFETY: the device is done with it.
-        within(rig, || unsafe { done(sys::cuMemFreeHost(start)) });
+        context.within(|| unsafe { done(raw().cuMemFreeHost(start)) });
     });
 }
 
 #[test]
 fn memory_that_is_mapped_piece_by_piece_is_used_across_its_seams() {
     each_with(&CudaOptions::default(), |rig| {
-        let location =
-            sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: rig.device.ordinal() };
-        let properties = sys::CUmemAllocationProp {
-            type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
-            location,
-            win32HandleMetaData: ptr::null_mut(),
-            allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
-                compressionType: 0,
-                gpuDirectRDMACapable: 0,
-                usage: 0,
-                reserved: [0; 4],
-            },
-        };
-        let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        let access = sys::CUmemAccessDesc { location, flags };
-        let mut base = 0;
-        // SAFETY: the places are for an address and handles, and the context is current.
-        within(rig, || unsafe {
-            done(sys::cuMemAddressReserve(&mut base, 2 * GRANULARITY, 0, 0, 0));
-            for piece in 0..2 {
-                let (mut handle, address) = (0, base + (piece * GRANULARITY) as u64);
-                done(sys::cuMemCreate(&mut handle, GRANULARITY, &properties, 0));
-                done(sys::cuMemMap(address, GRANULARITY, 0, handle, 0));
-                done(sys::cuMemRelease(handle));
-            }
-            done(sys::cuMemSetAccess(base, 2 * GRANULARITY, &access, 1));
+        let context = Context::of(&rig.device);
+        let pieces = context.within(|| {
+            let mut pieces = Pieces::reserve(raw(), context.ordinal(), 2).unwrap().unwrap();
+            (0..2).for_each(|_| pieces.add().unwrap());
+            pieces.let_go().unwrap();
+            pieces
         });
-        let seam = base + GRANULARITY as u64;
+        let seam = pieces.address + pieces.size as u64;
         let page = import(rig, seam - 1024, 2048).unwrap();
         fill(rig, &page, 9);
         assert_eq!(rig.read(all(&page)), [9; 2048]);
-        let refused = import(rig, seam - 1024, GRANULARITY as u64 + 1025).unwrap_err();
+        let refused = import(rig, seam - 1024, pieces.size as u64 + 1025).unwrap_err();
         assert!(matches!(&refused, Error::OutOfRange { size: 0x40_0000, .. }), "{refused}");
         rig.driver.release(page);
         // SAFETY: the device is done with it.
-        within(rig, || unsafe {
-            done(sys::cuMemUnmap(base, 2 * GRANULARITY));
-            done(sys::cuMemAddressFree(base, 2 * GRANULARITY));
-        });
+        context.within(|| unsafe { pieces.give_back() }.unwrap());
     });
 }
 

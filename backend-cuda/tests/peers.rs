@@ -4,13 +4,15 @@
 
 mod rig;
 
-use rig::{Gate, PATIENCE, assert_clean, claim, done, double, eventually, raw};
+use rig::{Context, Gate, PATIENCE, assert_clean, claim, done, double, eventually, raw, within};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 use trunnion_backend_cuda::{CudaBackend, CudaEvent, CudaImport, CudaOptions, CudaResource};
 use trunnion_cuda_double::Device;
-use trunnion_cuda_raw::{Access, Address, Handle as Raw, Placement};
+use trunnion_cuda_raw::{Address, Handle as Raw, Pieces};
+use trunnion_driver_rig::clients::{bytes, words};
+use trunnion_driver_rig::transfers::counting;
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::{Error, Result};
@@ -97,18 +99,6 @@ impl Pair {
     }
 }
 
-fn bytes(client: &Client, handle: &Handle) -> Vec<u8> {
-    client.read_one(handle).unwrap().as_slice().unwrap().to_vec()
-}
-
-fn words(client: &Client, handle: &Handle) -> Vec<u32> {
-    bytes(client, handle).chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect()
-}
-
-fn pattern(size: usize) -> Vec<u8> {
-    (0..size).map(|at| (at * 31 + at / 251) as u8).collect()
-}
-
 fn adder(client: &Client) -> KernelHandle {
     // SAFETY: it is launched on as many words as both buffers have.
     let source = unsafe { Source::ptx(ADD) };
@@ -118,16 +108,6 @@ fn adder(client: &Client) -> KernelHandle {
 
 fn add(client: &Client, from: &Handle, to: &Handle) -> Point {
     client.launch(&adder(client), Grid::x((WORDS / 64) as u32), [from, to]).unwrap()
-}
-
-/// Does something with a device's context.
-fn within(context: Raw, work: impl FnOnce()) {
-    let mut context = context;
-    // SAFETY: the context is there.
-    unsafe { done(raw().cuCtxPushCurrent_v2(context)) };
-    work();
-    // SAFETY: the place is for a handle.
-    unsafe { done(raw().cuCtxPopCurrent_v2(&mut context)) };
 }
 
 /// The primary context of a device in use.
@@ -151,73 +131,71 @@ const MADE: [Made; 4] = [Made::Allocated, Made::Mapped, Made::Seamed, Made::Pool
 /// Memory of the program's own on a device, each word of it 7. It keeps the device's context, since it may outlive every client.
 struct Own {
     made: Made,
-    ordinal: i32,
-    context: Raw,
-    base: Address,
+    context: Context,
     address: Address,
-    freed: Arc<AtomicU32>,
+    /// What is mapped.
+    pieces: Option<Pieces>,
+    /// The last: who is told that it is freed finds the context let go of, too.
+    _freed: Freed,
 }
 
-// SAFETY: a handle, which the double takes on any thread.
-unsafe impl Send for Own {}
+/// Counts that it was dropped.
+struct Freed(Arc<AtomicU32>);
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 impl Own {
     fn new(made: Made, device: &Device, freed: &Arc<AtomicU32>) -> Self {
-        let (mut context, ordinal, mut base) = (ptr::null_mut(), device.ordinal(), 0);
-        // SAFETY: the place is for a handle.
-        unsafe { done(raw().cuDevicePrimaryCtxRetain(&mut context, ordinal)) };
-        let (placement, access) = (Placement::on_device(ordinal), Access::read_write(ordinal));
-        let mut address = 0;
-        // SAFETY: the places are for addresses and handles, and the memory is as large as what is written.
-        within(context, || unsafe {
+        let (context, mut address, mut pieces) = (Context::of(device), 0, None);
+        // SAFETY: the places are for addresses, and the memory is as large as what is written.
+        context.within(|| unsafe {
             match made {
-                Made::Allocated => done(raw().cuMemAlloc_v2(&mut base, BYTES)),
-                Made::Pooled => done(raw().cuMemAllocAsync(&mut base, BYTES, ptr::null_mut())),
+                Made::Allocated => done(raw().cuMemAlloc_v2(&mut address, BYTES)),
+                Made::Pooled => done(raw().cuMemAllocAsync(&mut address, BYTES, ptr::null_mut())),
                 Made::Mapped | Made::Seamed => {
-                    done(raw().cuMemAddressReserve(&mut base, made.reserved(), 0, 0, 0));
-                    for piece in (0..made.reserved()).step_by(GRANULARITY) {
-                        let mut memory = 0;
-                        done(raw().cuMemCreate(&mut memory, GRANULARITY, &placement, 0));
-                        done(raw().cuMemMap(base + piece as u64, GRANULARITY, 0, memory, 0));
-                        done(raw().cuMemRelease(memory));
-                    }
-                    done(raw().cuMemSetAccess(base, made.reserved(), &access, 1));
+                    let mapped = pieces.insert(mapped(&context, made));
+                    address = if made == Made::Seamed { seam(mapped) - (BYTES / 2) as Address } else { mapped.address };
                 }
             }
-            address = if made == Made::Seamed { base + (GRANULARITY - BYTES / 2) as u64 } else { base };
             done(raw().cuMemsetD32_v2(address, 7, WORDS));
             done(raw().cuCtxSynchronize());
         });
-        Self { made, ordinal, context, base, address, freed: freed.clone() }
+        Self { made, context, address, pieces, _freed: Freed(freed.clone()) }
     }
 }
 
-impl Made {
-    fn reserved(self) -> usize {
-        if self == Self::Seamed { 2 * GRANULARITY } else { GRANULARITY }
-    }
+/// As many pieces as it takes, which nobody holds.
+fn mapped(context: &Context, made: Made) -> Pieces {
+    let count = if made == Made::Seamed { 2 } else { 1 };
+    let mut pieces = Pieces::reserve(raw(), context.ordinal(), count).unwrap().unwrap();
+    (0..count).for_each(|_| pieces.add().unwrap());
+    pieces.let_go().unwrap();
+    pieces
+}
+
+/// Where the second piece begins.
+fn seam(pieces: &Pieces) -> Address {
+    pieces.address + pieces.size as Address
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let (base, bytes) = (self.base, self.made.reserved());
+        let (made, address, pieces) = (self.made, self.address, self.pieces.take());
         // SAFETY: the devices are done with it.
-        within(self.context, || unsafe {
-            match self.made {
-                Made::Allocated => done(raw().cuMemFree_v2(base)),
+        self.context.within(|| unsafe {
+            match made {
+                Made::Allocated => done(raw().cuMemFree_v2(address)),
                 Made::Pooled => {
-                    done(raw().cuMemFreeAsync(base, ptr::null_mut()));
+                    done(raw().cuMemFreeAsync(address, ptr::null_mut()));
                     done(raw().cuCtxSynchronize());
                 }
-                Made::Mapped | Made::Seamed => {
-                    done(raw().cuMemUnmap(base, bytes));
-                    done(raw().cuMemAddressFree(base, bytes));
-                }
+                Made::Mapped | Made::Seamed => pieces.map_or(Ok(()), |pieces| pieces.give_back()).unwrap(),
             }
         });
-        // SAFETY: it was retained once.
-        unsafe { done(raw().cuDevicePrimaryCtxRelease_v2(self.ordinal)) };
-        self.freed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -237,7 +215,7 @@ fn a_buffer_of_one_device_is_read_and_written_by_another_where_it_is() {
     for is_mapped in [true, false] {
         let pair = Pair::new(&CudaOptions::default().vmm(is_mapped));
         let (here, there) = (&pair.here, &pair.there);
-        let theirs = there.create_from_slice(&pattern(GRANULARITY)).unwrap();
+        let theirs = there.create_from_slice(&counting(GRANULARITY)).unwrap();
         context_of(here);
         pair.devices[0].forget_calls().unwrap();
         let lent = lend(there, &theirs, here).unwrap();
@@ -245,13 +223,13 @@ fn a_buffer_of_one_device_is_read_and_written_by_another_where_it_is() {
         assert_eq!(calls, [u64::from(is_mapped), u64::from(!is_mapped)]);
         let own = here.empty(GRANULARITY as u64).unwrap();
         here.copy(&lent, &own).unwrap();
-        assert_eq!(bytes(here, &own), pattern(GRANULARITY));
+        assert_eq!(bytes(here, &own), counting(GRANULARITY));
         here.fill(&own, &[9]).unwrap();
         here.copy(&own.slice(..1000).unwrap(), &lent.slice(1000..2000).unwrap()).unwrap();
         here.fill(&lent.slice(..500).unwrap(), &[5]).unwrap();
         here.write_slice(&lent.slice(500..1000).unwrap(), &[4; 500]).unwrap();
         here.sync().unwrap().wait().unwrap();
-        let expected = [vec![5; 500], vec![4; 500], vec![9; 1000], pattern(GRANULARITY)[2000..].to_vec()].concat();
+        let expected = [vec![5; 500], vec![4; 500], vec![9; 1000], counting(GRANULARITY)[2000..].to_vec()].concat();
         assert!(bytes(there, &theirs) == expected);
         drop((lent, own, theirs));
         pair.end();
@@ -308,13 +286,13 @@ fn memory_stays_while_another_device_uses_it() {
     for is_mapped in [true, false] {
         let pair = Pair::new(&CudaOptions::default().vmm(is_mapped));
         let Pair { devices, here, there } = pair;
-        let theirs = there.create_from_slice(&pattern(GRANULARITY)).unwrap();
+        let theirs = there.create_from_slice(&counting(GRANULARITY)).unwrap();
         let lent = lend(&there, &theirs, &here).unwrap();
         drop(theirs);
         there.shutdown(PATIENCE / 2);
         drop(there);
         assert!(devices[1].memory_used().unwrap() >= GRANULARITY as u64);
-        assert_eq!(bytes(&here, &lent), pattern(GRANULARITY));
+        assert_eq!(bytes(&here, &lent), counting(GRANULARITY));
         drop(lent);
         eventually("the memory is given back", || devices[1].memory_used() == Ok(0));
         here.shutdown(PATIENCE / 2);

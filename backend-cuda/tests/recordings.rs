@@ -7,15 +7,15 @@ mod rig;
 #[path = "failures/scenario.rs"]
 mod scenario;
 
-use rig::{Bell, Gate, PATIENCE, Rig, all, assert_clean, claim, double};
+use rig::{Bell, Context, PATIENCE, Rig, all, assert_clean, claim, done, double, raw};
 use scenario::run;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use trunnion_backend_core::driver::{Driver, Outcome};
-use trunnion_backend_cuda::cudarc::driver::sys;
 use trunnion_backend_cuda::{CudaBackend, CudaOptions, NAME};
 use trunnion_cuda_double::Device;
+use trunnion_cuda_raw::{Address, Handle};
 use trunnion_runtime_core::backend::{Backend, OpenSettings};
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::executor::Execution;
@@ -36,68 +36,56 @@ fn start(device: &Device, execution: Option<Execution>, options: &CudaOptions) -
     Client::try_init_with(id, opened, &settings).unwrap()
 }
 
-fn done(result: sys::CUresult) {
-    assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
-}
+/// What forbids most. Equivalent to: `CU_STREAM_CAPTURE_MODE_GLOBAL`.
+const GLOBAL: u32 = 0;
 
 /// A recording of somebody else's in the device's primary context, in the mode that forbids most.
 struct Recording {
-    raw: sys::CUdevice,
-    context: sys::CUcontext,
-    stream: sys::CUstream,
-    address: sys::CUdeviceptr,
+    context: Context,
+    stream: Handle,
+    address: Address,
 }
 
 impl Recording {
     fn begin(device: &Device) -> Self {
-        let (mut context, mut stream, mut address) = (ptr::null_mut(), ptr::null_mut(), 0);
-        let raw = device.ordinal();
+        let (context, driver, mut stream, mut address) = (Context::of(device), raw(), ptr::null_mut(), 0);
         // SAFETY: handles that are made here, each used as it was made.
-        unsafe {
-            done(sys::cuDevicePrimaryCtxRetain(&mut context, raw));
-            done(sys::cuCtxPushCurrent_v2(context));
-            done(sys::cuStreamCreate(&mut stream, 1));
-            done(sys::cuMemAlloc_v2(&mut address, 256));
-            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-            done(sys::cuStreamBeginCapture_v2(stream, mode));
-            done(sys::cuMemsetD8Async(address, 7, 256, stream));
-            done(sys::cuCtxPopCurrent_v2(&mut context));
-        }
-        Self { raw, context, stream, address }
+        context.within(|| unsafe {
+            done(driver.cuStreamCreate(&mut stream, 1));
+            done(driver.cuMemAlloc_v2(&mut address, 256));
+            done(driver.cuStreamBeginCapture_v2(stream, GLOBAL));
+            done(driver.cuMemsetD8Async(address, 7, 256, stream));
+        });
+        Self { context, stream, address }
     }
 
     /// Ends it; what was recorded is a graph, which is done once.
-    fn end(mut self) {
-        let (mut graph, mut exec, mut bytes) = (ptr::null_mut(), ptr::null_mut(), [0_u8; 256]);
+    fn end(self) {
+        let (mut graph, mut exec, mut bytes, driver) = (ptr::null_mut(), ptr::null_mut(), [0_u8; 256], raw());
         // SAFETY: as where they were made.
-        unsafe {
-            done(sys::cuCtxPushCurrent_v2(self.context));
-            done(sys::cuStreamEndCapture(self.stream, &mut graph));
-            done(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
-            done(sys::cuGraphLaunch(exec, self.stream));
-            done(sys::cuStreamSynchronize(self.stream));
-            done(sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), self.address, 256));
-            done(sys::cuGraphExecDestroy(exec));
-            done(sys::cuGraphDestroy(graph));
-            done(sys::cuMemFree_v2(self.address));
-            done(sys::cuStreamDestroy_v2(self.stream));
-            done(sys::cuCtxPopCurrent_v2(&mut self.context));
-            done(sys::cuDevicePrimaryCtxRelease_v2(self.raw));
-        }
+        self.context.within(|| unsafe {
+            done(driver.cuStreamEndCapture(self.stream, &mut graph));
+            done(driver.cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+            done(driver.cuGraphLaunch(exec, self.stream));
+            done(driver.cuStreamSynchronize(self.stream));
+            done(driver.cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), self.address, 256));
+            done(driver.cuGraphExecDestroy(exec));
+            done(driver.cuGraphDestroy(graph));
+            done(driver.cuMemFree_v2(self.address));
+            done(driver.cuStreamDestroy_v2(self.stream));
+        });
         assert_eq!(bytes, [7; 256]);
     }
 }
 
 /// Recordings forbid on this thread what they forbid at first.
 fn assert_mode(device: &Device) {
-    let gate = Gate::new(device);
-    let global = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    let mut mode = global;
-    gate.within(|| {
+    let mut mode = GLOBAL;
+    Context::of(device).within(|| {
         // SAFETY: the place has a mode, and is for another.
-        done(unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) });
+        done(unsafe { raw().cuThreadExchangeStreamCaptureMode(&mut mode) });
     });
-    assert_eq!(mode, global);
+    assert_eq!(mode, GLOBAL);
 }
 
 /// Everything that is asked of a driver, from opening a device to its end, on one thread or several, while the same thread records or another.
@@ -107,7 +95,7 @@ fn whatever_is_asked_meanwhile_the_recording_goes_on_and_so_do_we() {
         for execution in [None, Some(Execution::Inline)] {
             let device = claim();
             // SAFETY: no flags is what there is.
-            done(unsafe { sys::cuInit(0) });
+            done(unsafe { raw().cuInit(0) });
             assert_mode(&device);
             let recording = Recording::begin(&device);
             let client = start(&device, execution, &options);

@@ -2,8 +2,10 @@
 //! reports fails the test, and so does memory that is left.
 #![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
+mod context;
 pub mod kernels;
 
+pub use context::{Context, within};
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -13,7 +15,7 @@ use trunnion_backend_cuda::cudarc::driver::sys;
 use trunnion_backend_cuda::{CudaBackend, CudaDriver, CudaEvent, CudaOptions, CudaPage};
 use trunnion_cuda_double::{Device, Double};
 use trunnion_cuda_raw::Handle;
-pub use trunnion_driver_rig::{Bell, PATIENCE, part};
+pub use trunnion_driver_rig::{Bell, PATIENCE, eventually, part};
 use trunnion_runtime_core::foreign::Foreign;
 use trunnion_runtime_core::server::Bounds;
 
@@ -71,15 +73,6 @@ pub fn claim() -> Device {
     double().claim_device().unwrap()
 }
 
-/// What other threads do comes about in time.
-pub fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
 /// Nothing is left of what was done on a device, and nothing wrong was done. What ends on a thread of its own may take a moment.
 pub fn assert_clean(device: &Device) {
     let begun = Instant::now();
@@ -115,8 +108,7 @@ impl Rig {
 
 /// A stream of the program's own, in the device's primary context, that stands still until it is let go on.
 pub struct Gate {
-    ordinal: i32,
-    context: Handle,
+    context: Context,
     stream: Handle,
     event: Handle,
     state: Arc<(Mutex<bool>, Condvar)>,
@@ -148,20 +140,17 @@ pub fn done(status: u32) {
 
 impl Gate {
     pub fn new(device: &Device) -> Self {
-        let (mut context, mut stream, mut event) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut stream, mut event, driver) = (std::ptr::null_mut(), std::ptr::null_mut(), raw());
         let state = Arc::new((Mutex::new(false), Condvar::new()));
-        let (driver, ordinal) = (raw(), device.ordinal());
+        let context = Context::of(device);
         // SAFETY: handles that are made here, each used as it was made.
-        unsafe {
-            done(driver.cuDevicePrimaryCtxRetain(&mut context, ordinal));
-            done(driver.cuCtxPushCurrent_v2(context));
+        context.within(|| unsafe {
             done(driver.cuStreamCreate(&mut stream, 1));
             done(driver.cuEventCreate(&mut event, 2));
             done(driver.cuLaunchHostFunc(stream, Some(stand), Arc::into_raw(state.clone()).cast_mut().cast()));
             done(driver.cuEventRecord(event, stream));
-            done(driver.cuCtxPopCurrent_v2(&mut context));
-        }
-        Self { ordinal, context, stream, event, state }
+        });
+        Self { context, stream, event, state }
     }
 
     /// The event that happens when the gate opens.
@@ -176,17 +165,6 @@ impl Gate {
 
     pub fn open(&self) {
         (self.opener())();
-    }
-
-    /// Does something with the gate's context.
-    pub fn within(&self, work: impl FnOnce()) {
-        let (mut context, driver) = (self.context, raw());
-        // SAFETY: the gate retains the context; the place is for a handle.
-        unsafe {
-            done(driver.cuCtxPushCurrent_v2(self.context));
-            work();
-            done(driver.cuCtxPopCurrent_v2(&mut context));
-        }
     }
 
     /// What opens the gate, on any thread.
@@ -221,13 +199,10 @@ impl Drop for Gate {
         self.open();
         let driver = raw();
         // SAFETY: as where they were made; whoever waits for the event does so to the end.
-        unsafe {
-            done(driver.cuCtxPushCurrent_v2(self.context));
+        self.context.within(|| unsafe {
             done(driver.cuStreamSynchronize(self.stream));
             done(driver.cuEventDestroy_v2(self.event));
             done(driver.cuStreamDestroy_v2(self.stream));
-            done(driver.cuCtxPopCurrent_v2(&mut self.context));
-            done(driver.cuDevicePrimaryCtxRelease_v2(self.ordinal));
-        }
+        });
     }
 }

@@ -5,6 +5,7 @@
 
 extern crate alloc;
 
+pub mod clients;
 #[allow(unsafe_code, reason = "a driver trusts its caller")]
 mod rig;
 #[allow(unsafe_code, reason = "as above")]
@@ -12,4 +13,4 @@ pub mod streams;
 #[allow(unsafe_code, reason = "as above")]
 pub mod transfers;
 
-pub use rig::{Bell, Compiled, PATIENCE, Rig, bytes_of, part};
+pub use rig::{Bell, Compiled, PATIENCE, Rig, bytes_of, eventually, part};

@@ -60,6 +60,15 @@ pub fn bytes_of(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
 
+/// What other threads do comes about in time.
+pub fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
 impl<D: Driver> Rig<D>
 where
     D::Stream: fmt::Debug,
