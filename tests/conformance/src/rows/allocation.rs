@@ -5,7 +5,6 @@ use crate::context::{AT_ONCE, Context, on_new_stream};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
-use core::time::Duration;
 use std::time::Instant;
 use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::TensorView;
