@@ -241,9 +241,11 @@ fn never(cx: &Context, k: u64, hooked: bool) -> Outcome<Faulty> {
 fn stuck(cx: &Context, k: u64, hooked: bool) -> Outcome {
     let mut all_waited = Vec::new();
     for _ in 0..3 {
+        let sound = Faulty::start(cx, FaultPlan::new(), &cx.settings())?;
         let start = Instant::now();
-        program(cx, &cx.client()?)?;
+        program(cx, &sound)?;
         let before = start.elapsed();
+        drop(sound);
         let waited = wait_for_the_stuck(cx, &never(cx, k, hooked)?, k)?;
         if in_time(waited, before) {
             return Ok(());
