@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Lets loom's model checker run the shipped files through every order of threads that matters: the executor, handles,
-# promises and the waits for them, the registry. Then bugs are put into a copy of the sources, and each has to be found.
+# promises and the waits for them, the registry, the thread that waits for a device. Then bugs are put into a copy of the
+# sources, and each has to be found.
 #
 # `--long` explores one more forced switch of thread in every model, for at most five minutes each.
 source "$(dirname "$0")/workspace.sh"
@@ -20,37 +21,48 @@ case ${1:-} in
 *) die "takes no argument but --long, and was given $1" ;;
 esac
 
-models=(test -p trunnion-runtime-core --release --lib)
-say "cargo ${models[*]} loom::, with --cfg loom"
-cargo "${models[@]}" loom:: 2>&1 | tee "$log"
-count_tests "$log"
-for room in executor handle promise service::registry; do
-    grep -q "^test $room::loom::.* ok$" "$log" || die "no model of $room was run: has the module moved?"
-done
-explored=$PASSED
+explored=0
 
-# The bugs go into a copy, which is a workspace of that one crate, of a version of its own, lest cargo take one for the other.
+# explore ROOM MODULE…: lets loom run the models of a room, of which each of these modules has some.
+explore() {
+    local room=$1 module
+    shift
+    say "cargo test -p trunnion-$room --release --lib loom::, with --cfg loom"
+    cargo test -p "trunnion-$room" --release --lib loom:: 2>&1 | tee "$log"
+    count_tests "$log"
+    for module in "$@"; do
+        grep -q "^test $module::loom::.* ok$" "$log" || die "no model of $module was run: has the module moved?"
+    done
+    explored=$((explored + PASSED))
+}
+explore runtime-core executor handle promise service::registry
+explore backend-core waiter
+
+# The bugs go into a copy, which is a workspace of these rooms and what they stand on, of a version of its own, lest cargo
+# take one for the other. What stands above them is only there for tests.
 copy=$CARGO_TARGET_DIR/seeded
 rm -rf "$copy"
 mkdir -p "$copy"
-cp -r Cargo.toml Cargo.lock runtime-core "$copy"
-perl -0777 -pi -e 's/^members = \[.*?\]/members = ["runtime-core"]/ms; s/^version = "\K[^"]*/$&-seeded/m' "$copy/Cargo.toml"
+cp -r Cargo.toml Cargo.lock runtime-core memory-pools resource-tracker backend-core "$copy"
+perl -0777 -pi -e 's/^members = \[.*?\]/members = ["runtime-core", "memory-pools", "resource-tracker", "backend-core"]/ms;
+    s/^version = "\K[^"]*/$&+seeded/m' "$copy/Cargo.toml"
+sed -i '/^trunnion-backend-host = /d' "$copy/memory-pools/Cargo.toml"
 
-# seed MODEL FILE WHAT INSTEAD: puts a bug into the copy, wherever the file has WHAT, which this model has to find.
+# seed MODEL FILE WHAT INSTEAD: puts a bug into the copy of the room, wherever the file has WHAT, which this model has to find.
 seed() {
-    local file=$copy/runtime-core/src/$2
+    local file=$room/src/$2
     WHAT=$3 INSTEAD=$4 perl -0777 -pi -e '
         BEGIN { $found = 0 }
         $found = s/\Q$ENV{WHAT}\E/$ENV{INSTEAD}/g;
-        END { exit($found ? 0 : 1) }' "$file" || die "a seed is stale: $2 does not have this: $3"
+        END { exit($found ? 0 : 1) }' "$copy/$file" || die "a seed is stale: $2 does not have this: $3"
     seeds+=("$1")
-    seeded+=("$2")
+    seeded+=("$file")
 }
 seeds=() seeded=() found=0
 
 # hunt: has each bug that was seeded found, and takes them out again. Those of one hunt do not meet.
 hunt() {
-    local build test model
+    local build test model models=(test -p "trunnion-$room" --release --lib)
     build=$(cd "$copy" && cargo "${models[@]}" --no-run --quiet 2>&1) || die "the seeded copy does not build:"$'\n'"$build"
     for model in "${seeds[@]}"; do
         if test=$(cd "$copy" && timeout 60 cargo "${models[@]}" --quiet -- --exact "$model" 2>&1); then
@@ -62,11 +74,12 @@ hunt() {
         printf '   found by %s\n' "$model"
         found=$((found + 1))
     done
-    for file in "${seeded[@]}"; do cp "runtime-core/src/$file" "$copy/runtime-core/src/$file"; done
+    for file in "${seeded[@]}"; do cp "$file" "$copy/$file"; done
     seeds=() seeded=()
 }
 
 say 'seeded bugs'
+room=runtime-core
 # An order weakened.
 seed executor::loom::a_call_is_answered_whether_its_caller_or_the_runner_runs_it executor/ring.rs \
     '<< KIND_BITS | ENTRY, Ordering::Release' '<< KIND_BITS | ENTRY, Ordering::Relaxed'
@@ -126,6 +139,25 @@ seed promise::loom::a_wait_inside_a_wait_gives_back_the_wake_up_it_took platform
                 return Some' 'return Some'
 seed service::registry::loom::a_start_that_fails_leaves_the_place_to_who_waits_for_it service/registry.rs \
     'entries.retain(|(d, entry)| *d != self.device || !matches!(entry, Entry::Starting));' ''
+hunt
+
+room=backend-core
+# The second look left out.
+seed waiter::loom::what_is_given_while_the_thread_falls_asleep_is_waited_for waiter.rs \
+    'if self.is_asleep.swap(true, Ordering::AcqRel) {' 'self.is_asleep.store(true, Ordering::Release); {'
+hunt
+
+# What was given before the announcement overlooked.
+seed waiter::loom::what_two_give_at_once_is_waited_for waiter.rs \
+    'if self.is_asleep.swap(true, Ordering::AcqRel) {' 'if self.is_asleep.swap(true, Ordering::Relaxed) {'
+hunt
+
+# The end not told to who falls asleep.
+seed waiter::loom::a_thread_that_is_told_to_end_while_it_falls_asleep_ends waiter.rs \
+    'self.is_over.store(true, Ordering::Release);
+        self.rouse();' \
+    'self.rouse();
+        self.is_over.store(true, Ordering::Release);'
 hunt
 
 printf 'loom: %s models explored, %s seeded bugs found\n' "$explored" "$found"

@@ -22,6 +22,8 @@ pub mod server;
 pub mod shelf;
 #[cfg(feature = "std")]
 pub mod together;
+#[cfg(feature = "std")]
+pub mod waiter;
 
 pub use dry::Dry;
 pub use limits::LimitOptions;

@@ -3,11 +3,13 @@
 use crate::blocks::{Arena, Blocks, Piece};
 use crate::device::Device;
 use crate::event::{CudaEvent, Event, Moment};
+use crate::held::Call;
 use crate::kernel::Function;
 use crate::launch::Arguments;
 use crate::operation::{Operation, Turn};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::sync::atomic::Ordering;
 use cudarc::driver::sys;
 use smallvec::SmallVec;
@@ -19,7 +21,7 @@ use trunnion_runtime_core::foreign::Foreign;
 /// Operations that are submitted together.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// What it comes after.
+    /// What it comes after: events of this device, and of others of this backend.
     pub(crate) waits: SmallVec<[Arc<Event>; 2]>,
     /// Events of somebody else that it waits for, and events for somebody else that it makes happen.
     pub(crate) events: Vec<Foreign>,
@@ -40,6 +42,8 @@ pub(crate) struct Batch {
     pub(crate) under_way: Option<UnderWay>,
     /// What the host waits for before more of it is handed to the stream.
     pub(crate) marker: Option<Marker>,
+    /// Why none of its operations is carried out: something that it comes after failed.
+    pub(crate) refused: Option<Error>,
     /// Whether the counts are there that the next operation asked for.
     counts_are_here: bool,
     /// How many of the waits and of the events of somebody else were handed to the stream, or waited for.
@@ -67,8 +71,12 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.device.foreign_waits.fetch_sub(u64::from(self.waits_for_others), Ordering::AcqRel);
-        self.device.unfinished.fetch_sub(1, Ordering::AcqRel);
+        let others = u64::from(self.waits_for_others);
+        let is_last_of_them = self.device.foreign_waits.fetch_sub(others, Ordering::SeqCst) == others;
+        let is_last = self.device.unfinished.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last || self.waits_for_others && is_last_of_them {
+            self.device.retired.look();
+        }
     }
 }
 
@@ -92,6 +100,8 @@ pub(crate) enum Marker {
     Wait(Arc<Event>),
     /// The same of somebody else.
     Foreign(Foreign),
+    /// What it comes after is an event of another device, which no stream was told to record yet. It is looked at again when this is called.
+    Elsewhere(Arc<Call>),
 }
 
 impl Marker {
@@ -102,17 +112,25 @@ impl Marker {
                 (event.moment() == Moment::Recorded).then(|| event.raw())
             }
             Self::Foreign(event) => event.get::<CudaEvent>().ok().map(CudaEvent::event),
+            Self::Elsewhere(_) => None,
+        }
+    }
+
+    /// Whether the lane's thread, which asks, has something to do for it. If not, it is woken when it has.
+    pub(crate) fn is_due(&self) -> bool {
+        match self {
+            Self::Counts(_) | Self::Room(_) | Self::Wait(_) | Self::Foreign(_) => true,
+            Self::Elsewhere(call) => call.is_made(),
         }
     }
 }
 
 /// How far a batch was handed to its stream.
-#[derive(Debug)]
 pub(crate) enum Progress {
     /// All of it.
     Issued,
-    /// It waits for an event that no stream was told to record yet.
-    Held,
+    /// It waits for this event, which no stream was told to record yet.
+    Held(Arc<Event>),
     /// It waits for its marker.
     Marked,
 }
@@ -143,6 +161,11 @@ impl Batch {
         self.waits.len() + self.events.len() + self.operations.len() + self.signals.len() + 1
     }
 
+    /// Whether it waits for what this device does not do.
+    pub(crate) fn waits_for_others(&self, device: &Device) -> bool {
+        !self.events.is_empty() || self.waits.iter().any(|wait| !core::ptr::eq(wait.device(), device))
+    }
+
     /// Whether nothing of it was handed to the stream.
     pub(crate) fn is_new(&self) -> bool {
         self.begun == 0 && self.next == 0 && self.calls == 0
@@ -164,6 +187,7 @@ impl Batch {
         if let Some(held) = self.wait(device, stream) {
             return held;
         }
+        self.refuse(device);
         while let Some((seq, operation)) = self.operations.get_mut(self.next) {
             if device.loss.check().is_err() {
                 // Nothing more comes of anything, and what it comes after may not have been waited for.
@@ -234,6 +258,7 @@ impl Batch {
             }
             Marker::Room(event) => return Some(event),
             Marker::Wait(_) | Marker::Foreign(_) => self.begun += 1,
+            Marker::Elsewhere(_) => {}
         }
         None
     }
@@ -241,12 +266,21 @@ impl Batch {
     /// Lets the stream wait for everything the batch comes after. Where it cannot, because the driver refuses or the event is still to be
     /// recorded, the batch is held: what comes after must not run before.
     fn wait(&mut self, device: &Device, stream: sys::CUstream) -> Option<Progress> {
-        if self.begun == 0 && self.waits.iter().any(|wait| wait.moment() == Moment::Coming) {
-            return Some(Progress::Held);
+        if self.begun == 0 {
+            let comes = |wait: &&Arc<Event>| wait.moment() == Moment::Coming && wait.obstacle(device).is_none();
+            if let Some(event) = self.waits.iter().find(comes) {
+                return Some(Progress::Held(event.clone()));
+            }
+            self.refused = self.refused.take().or_else(|| self.waits.iter().find_map(|wait| wait.obstacle(device)));
         }
         let functions = device.functions();
         while self.begun < self.waits.len() + self.events.len() {
             let marker = match self.waits.get(self.begun) {
+                // The driver might take the fault of the device that it is of for one of this device.
+                Some(event) if !core::ptr::eq(event.device(), device) && event.device().is_dead() => {
+                    self.begun += 1;
+                    continue;
+                }
                 Some(event) => Marker::Wait(event.clone()),
                 None => Marker::Foreign(self.events[self.begun - self.waits.len()].clone()),
             };
@@ -267,12 +301,28 @@ impl Batch {
         None
     }
 
+    /// Where something that it comes after failed, its operations have failed, and so has whatever comes after it. It is finished when the rest
+    /// of what it comes after is. Of a lost device nothing is said of each.
+    fn refuse(&mut self, device: &Device) {
+        let Some(why) = self.refused.as_ref().filter(|_| device.loss.check().is_ok()) else { return };
+        let seqs = self.operations[self.next..].iter().map(|(seq, _)| *seq).chain([self.seq]);
+        for seq in seqs {
+            // They come in order.
+            if self.failed.last().is_none_or(|(last, _)| *last != seq) {
+                self.failed.push((seq, why.clone()));
+            }
+        }
+        self.next = self.operations.len();
+        self.signals.iter().chain(&self.done).for_each(|event| event.fail(why));
+    }
+
+    /// It is finished: its events are over. Whether somebody may still be held by one, which could not be recorded.
+    pub(crate) fn set_over(&self) -> bool {
+        self.signals.iter().chain(&self.done).fold(false, |holds, event| event.set_over() | holds)
+    }
+
     /// What came of it, now that it is finished.
     pub(crate) fn finish(&mut self, outcome: &mut Outcome) {
-        // Of one that could not be recorded whoever has it would think that it is still to come.
-        self.signals.iter().for_each(|signal| {
-            signal.set_over();
-        });
         for mut read in self.reads.drain(..) {
             if self.failed.iter().any(|(seq, _)| *seq == read.seq) {
                 continue;
@@ -289,12 +339,9 @@ impl Batch {
         outcome.failed.append(&mut self.failed);
     }
 
-    /// Nothing more comes of it: nobody need wait for its events. Whether other lanes may hold batches that do.
-    pub(crate) fn give_up(&self) -> bool {
-        self.signals.iter().for_each(|signal| {
-            signal.set_over();
-        });
-        self.done.as_ref().is_some_and(|done| done.set_over())
+    /// Nothing more comes of it, for that reason: nobody need wait for its events. Whether other lanes may hold batches that do.
+    pub(crate) fn give_up(&self, why: &dyn fmt::Display) -> bool {
+        self.signals.iter().chain(&self.done).fold(false, |holds, event| event.give_up(why) | holds)
     }
 
     /// Gives back what it used, to be filled again. The device is done with all of it.
@@ -310,7 +357,7 @@ impl Batch {
         self.pinned.clear();
         self.reads.clear();
         self.failed.clear();
-        (self.done, self.marker) = (None, None);
+        (self.done, self.marker, self.refused) = (None, None, None);
         (self.counts_are_here, self.begun, self.next, self.calls) = (false, 0, 0, 0);
     }
 }

@@ -65,7 +65,7 @@ impl Device {
                 "cuCtxPushCurrent_v2: the device's primary context is gone: {}",
                 self.functions().words(code)
             );
-            return self.loss.note(Error::DeviceLost { cause });
+            return self.fault(Error::DeviceLost { cause });
         }
         self.failed("cuCtxPushCurrent_v2", code)
     }

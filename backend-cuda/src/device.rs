@@ -2,7 +2,7 @@
 
 use crate::failure::{failed, is_loss, status, unavailable};
 use crate::functions::Functions;
-use crate::lane::Lane;
+use crate::held::Held;
 use crate::library::Library;
 use crate::options::{CodeForm, CudaOptions};
 use crate::pinned::PinnedRanges;
@@ -17,7 +17,6 @@ use core::fmt;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cudarc::driver::sys;
-use std::sync::Mutex;
 use trunnion_backend_core::driver::{DriverMemory, DriverRefusal};
 use trunnion_backend_core::exit::Inside;
 use trunnion_backend_core::loss::Loss;
@@ -65,7 +64,7 @@ pub(crate) struct Device {
     pub(crate) retired: Retired,
     pub(crate) this: Weak<Self>,
     /// Lanes that wait for an event that no stream was told to record yet.
-    pub(crate) held: Mutex<Vec<Weak<Lane>>>,
+    pub(crate) held: Held,
     /// Batches that are with the device, as far as anybody has looked.
     pub(crate) unfinished: AtomicU64,
     /// Those of them that wait for events of somebody else.
@@ -194,7 +193,7 @@ impl Device {
             pinned: PinnedRanges::default(),
             retired,
             this: Weak::new(),
-            held: Mutex::default(),
+            held: Held::default(),
             unfinished: AtomicU64::new(0),
             foreign_waits: AtomicU64::new(0),
             taken: AtomicU64::new(0),
@@ -237,7 +236,19 @@ impl Device {
     /// The error of a call that failed. A fault of the device stays.
     #[cold]
     pub(crate) fn failed(&self, call: &str, code: u32) -> Error {
-        self.loss.note(failed(self.functions(), call, code))
+        self.fault(failed(self.functions(), call, code))
+    }
+
+    /// Keeps an error that is a fault of the device, and tells those who may wait for what the device does no more.
+    #[cold]
+    pub(crate) fn fault(&self, error: Error) -> Error {
+        let is_new = error.is_device_lost() && self.loss.check().is_ok();
+        let error = self.loss.note(error);
+        if is_new {
+            self.held.call_others();
+            self.retired.look();
+        }
+        error
     }
 
     /// What came of a call that gives something back: nothing can be done about a failure, but a fault of the device stays.
@@ -257,7 +268,7 @@ impl Device {
 
     /// Whether a call may wait for what the device does: not where that waits for somebody else.
     pub(crate) fn may_wait(&self) -> bool {
-        self.foreign_waits.load(Ordering::Relaxed) == 0
+        self.foreign_waits.load(Ordering::SeqCst) == 0
     }
 
     /// What CUDA C is compiled to for this device.

@@ -352,6 +352,8 @@ unsafe impl Driver for CudaDriver {
 impl Drop for CudaDriver {
     fn drop(&mut self) {
         self.inside = Some(Inside::new());
+        // Streams that were left to the device have nothing submitted any more.
+        self.lanes().for_each(|lane| lane.give_up_signals(&"its driver ended before"));
         if !self.lanes().all(|lane| lane.is_idle()) {
             // What the device may still use is left to it.
             log::warn!("{} still works: what it uses is left to it", self.device.properties.info.device);

@@ -2,21 +2,26 @@
 
 use crate::device::Device;
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::fmt;
 use core::ptr;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use cudarc::driver::sys;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use trunnion_backend_core::exit::Inside;
-use trunnion_runtime_core::error::Result;
+use trunnion_runtime_core::error::{Error, Result};
 
 /// An event of the device's own, which is recorded once for each time it is taken.
 pub(crate) struct Event {
     device: Arc<Device>,
     raw: sys::CUevent,
     moment: AtomicU8,
+    /// Why it stands for nothing that came about.
+    failure: OnceLock<Error>,
+    /// Of one that is handed out: whether what it comes after was submitted.
+    is_submitted: AtomicBool,
 }
 
 // SAFETY: a handle, which the driver takes on any thread.
@@ -47,7 +52,17 @@ impl Event {
         let mut raw = ptr::null_mut();
         // SAFETY: the place is for a handle, and the context is current.
         device.check("cuEventCreate", unsafe { (device.functions().cuEventCreate)(&raw mut raw, FLAGS) })?;
-        Ok(Self { device: device.clone(), raw, moment: AtomicU8::new(Moment::Coming as u8) })
+        Ok(Self {
+            device: device.clone(),
+            raw,
+            moment: AtomicU8::new(Moment::Coming as u8),
+            failure: OnceLock::new(),
+            is_submitted: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
     }
 
     pub(crate) fn raw(&self) -> sys::CUevent {
@@ -65,6 +80,16 @@ impl Event {
     /// It is to stand for another moment.
     pub(crate) fn renew(&mut self) {
         *self.moment.get_mut() = Moment::Coming as u8;
+        self.failure = OnceLock::new();
+    }
+
+    /// What it comes after was submitted.
+    pub(crate) fn set_submitted(&self) {
+        self.is_submitted.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_submitted(&self) -> bool {
+        self.is_submitted.load(Ordering::Acquire)
     }
 
     /// Has it recorded behind what the stream was given. The context is current.
@@ -82,6 +107,45 @@ impl Event {
     /// The moment is over, or will never come: nobody need wait for it. Whether that was still to come.
     pub(crate) fn set_over(&self) -> bool {
         self.moment.swap(Moment::Over as u8, Ordering::AcqRel) == Moment::Coming as u8
+    }
+
+    /// What it stands for failed, which whoever comes after it does too. Before it is recorded, or its moment is over.
+    pub(crate) fn fail(&self, why: &Error) {
+        let _ = self.failure.set(why.clone());
+    }
+
+    /// Nothing more comes of what it stands for, for that reason; unless it has come about. Whether that was still to come.
+    pub(crate) fn give_up(&self, why: &dyn fmt::Display) -> bool {
+        match self.moment() {
+            Moment::Coming => self.fail(&self.failed_for(why)),
+            // It may or may not have happened.
+            Moment::Recorded if self.device.is_dead() => self.fail(&self.failed_for(why)),
+            Moment::Recorded | Moment::Over => {}
+        }
+        self.set_over()
+    }
+
+    /// Why work of a device cannot come after it: what it stands for failed, or is of another device that is lost.
+    pub(crate) fn obstacle(&self, device: &Device) -> Option<Error> {
+        if let Some(failure) = self.failure.get() {
+            return Some(failure.clone());
+        }
+        if ptr::eq(device, &*self.device) {
+            return None;
+        }
+        let lost = self.device.loss.check().err()?;
+        let is_uncertain = match self.moment() {
+            Moment::Coming => true,
+            // A device that is only silent may still get there.
+            Moment::Recorded => self.device.is_dead(),
+            Moment::Over => false,
+        };
+        is_uncertain.then(|| self.failed_for(&lost))
+    }
+
+    fn failed_for(&self, why: &dyn fmt::Display) -> Error {
+        let message = format!("an event of {} does not happen: {why}", self.device.properties.info.device);
+        Error::Driver { call: "import_event".into(), code: 0, message }
     }
 }
 
@@ -137,9 +201,18 @@ impl CudaEvent {
         self.raw
     }
 
+    /// The event of a stream of this backend's.
+    pub(crate) fn own(&self) -> Option<&Arc<Event>> {
+        match &self.keeps {
+            Keeps::Owner(_) => None,
+            Keeps::Own(event) => Some(event),
+        }
+    }
+
     /// Whether a stream was told to record it, so that whoever waits for the event waits for that: the driver takes one that nobody records
     /// for one that has happened. An exported event is not while what it comes after is held up on the host: by counts of a grid that are
-    /// on their way, or because the stream has been given a good deal already. Of somebody else's that is vouched for.
+    /// on their way, or because the stream has been given a good deal already. A device that imports it waits for that too; whoever uses
+    /// [`event`](Self::event) has to. Of somebody else's that is vouched for.
     pub fn is_recorded(&self) -> bool {
         match &self.keeps {
             Keeps::Owner(_) => true,

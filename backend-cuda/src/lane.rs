@@ -2,18 +2,19 @@
 //!
 //! Batches are handed to the stream in order, each with an event behind it. Nearly always that is done when they are submitted. A launch
 //! whose counts lie in memory is handed over when the host has seen the counts, and what would be more than [`MOST`] calls when the stream
-//! has done some: until then its batch and those behind it are held here, and so are batches of other lanes that come after them. The lane's
-//! thread ([`watch`](crate::watch)) hands over what is held.
+//! has done some: until then its batch and those behind it are held here, and so are batches of other lanes, of other devices too, that come
+//! after them ([`held`](crate::held)). The lane's thread ([`watch`](crate::watch)) hands over what is held.
 
-use crate::batch::{Batch, Progress, UnderWay};
+use crate::batch::{Batch, Marker, Progress, UnderWay};
 use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::event::{Event, Moment};
 use crate::failure::status;
-use crate::watch::Watch;
+use crate::held::Call;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::fmt;
 use core::mem;
 use core::ptr;
@@ -21,6 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cudarc::driver::sys;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use trunnion_backend_core::exit::{self, Inside, Step};
+use trunnion_backend_core::waiter::Waiter;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
 
@@ -31,15 +33,20 @@ const SPARE: usize = 64;
 /// what the stream waits for may then never be asked for.
 const MOST: usize = 512;
 
+/// Why nothing comes of what is not with a stream at its end.
+const ENDED: &str = "its stream ended before";
+
 pub(crate) struct Lane {
     pub(crate) device: Arc<Device>,
     pub(crate) raw: sys::CUstream,
+    /// Calls its thread when something came of an event of another device.
+    pub(crate) call: Arc<Call>,
     state: Mutex<State>,
     /// The last submission that is known to be finished.
     pub(crate) reached: AtomicU64,
     /// Whether the driver could not say what is finished when it was asked last.
     is_unanswered: AtomicBool,
-    pub(crate) watch: Watch,
+    pub(crate) waiter: Waiter,
 }
 
 // SAFETY: a handle, which the driver takes on any thread.
@@ -59,6 +66,8 @@ pub(crate) struct State {
     pub(crate) is_full: bool,
     /// How many submissions there were.
     submitted: u64,
+    /// Events for somebody else, which the next one makes happen.
+    pub(crate) signals: Vec<Arc<Event>>,
     /// Events to be recorded again, once nobody else has them.
     spare: VecDeque<Arc<Event>>,
 }
@@ -128,10 +137,11 @@ impl Lane {
         let lane = Arc::new(Self {
             device: device.clone(),
             raw,
+            call: Arc::default(),
             state: Mutex::default(),
             reached: AtomicU64::new(0),
             is_unanswered: AtomicBool::new(false),
-            watch: Watch::default(),
+            waiter: Waiter::default(),
         });
         lane.start(notifier)?;
         Ok(lane)
@@ -157,7 +167,10 @@ impl Lane {
         }
         state.submitted += 1;
         batch.submission = state.submitted;
-        batch.under_way = Some(UnderWay::new(&self.device, !batch.events.is_empty()));
+        batch.signals.append(&mut state.signals);
+        batch.signals.iter().for_each(|signal| signal.set_submitted());
+        batch.refused = state.flight.back().and_then(|before| before.refused.clone());
+        batch.under_way = Some(UnderWay::new(&self.device, batch.waits_for_others(&self.device)));
         state.flight.push_back(batch);
         let has_moved = self.advance(&mut state);
         drop(state);
@@ -165,13 +178,13 @@ impl Lane {
             self.release_held();
         }
         exit::after(Step::Submitted);
-        self.rouse();
+        self.waiter.rouse();
         Ok(())
     }
 
     /// Hands what is held to the stream, as far as that goes; whether the end of a batch was. The context is current.
     pub(crate) fn advance(self: &Arc<Self>, state: &mut State) -> bool {
-        let (before, mut is_registered) = (state.issued, false);
+        let (before, mut listed_at) = (state.issued, ptr::null());
         loop {
             let has_moved = state.issued != before;
             let Some(batch) = state.flight.get(state.issued).filter(|batch| batch.marker.is_none()) else {
@@ -189,17 +202,25 @@ impl Lane {
             let progress = batch.issue(&self.device, self.raw, room, || State::event(&self.device, spare));
             *calls = others + batch.calls;
             match progress {
-                Progress::Issued => *issued += 1,
-                Progress::Marked => return has_moved,
-                // Whoever has it recorded looks at the list afterwards: what was recorded before that is seen by looking once more.
-                Progress::Held if !is_registered => {
-                    let mut held = self.device.held.lock().unwrap_or_else(PoisonError::into_inner);
-                    if !held.iter().any(|known| known.as_ptr() == Arc::as_ptr(self)) {
-                        held.push(Arc::downgrade(self));
+                Progress::Issued => {
+                    let refused = batch.refused.clone();
+                    *issued += 1;
+                    if refused.is_some() {
+                        flight.iter_mut().skip(*issued).for_each(|behind| behind.refused.clone_from(&refused));
                     }
-                    is_registered = true;
                 }
-                Progress::Held => return has_moved,
+                Progress::Marked => return has_moved,
+                // What came of the event before the lane was listed is seen by looking once more.
+                Progress::Held(event) if !ptr::eq(listed_at, event.device()) => {
+                    event.device().hold(self);
+                    listed_at = event.device();
+                }
+                Progress::Held(event) => {
+                    if !ptr::eq(event.device(), &*self.device) {
+                        batch.marker = Some(Marker::Elsewhere(self.call.clone()));
+                    }
+                    return has_moved;
+                }
             }
         }
     }
@@ -207,11 +228,10 @@ impl Lane {
     /// Hands to their streams what other lanes hold, since events may have been recorded that it waits for. The context is current.
     pub(crate) fn release_held(&self) {
         loop {
-            let held = mem::take(&mut *self.device.held.lock().unwrap_or_else(PoisonError::into_inner));
-            let mut has_moved = false;
+            let (held, mut has_moved) = (self.device.held.take(), false);
             for lane in held.iter().filter_map(Weak::upgrade) {
                 has_moved |= lane.advance(&mut lane.state());
-                lane.rouse();
+                lane.waiter.rouse();
             }
             if !has_moved {
                 return;
@@ -237,10 +257,8 @@ impl Lane {
         let Some(mut batch) = state.flight.pop_front() else { return Ok(None) };
         state.issued -= 1;
         state.calls -= batch.calls;
-        let mut frees_others = false;
+        let frees_others = batch.set_over();
         if let Some(event) = batch.done.take() {
-            // One that could not be recorded may be waited for by batches that are held.
-            frees_others = event.set_over();
             state.keep(event);
         }
         let is_full = state.is_full;
@@ -266,7 +284,7 @@ impl Lane {
         if has_moved {
             self.release_held();
         }
-        self.rouse();
+        self.waiter.rouse();
     }
 
     /// Asks the driver whether a batch that was handed to the stream is finished. Where it cannot say, who waits for it asks again.
@@ -326,13 +344,49 @@ impl Lane {
     /// Takes everything out that was not taken out as finished: the lane is idle.
     pub(crate) fn abandon(&self, blocks: &mut Blocks) {
         let flight = mem::take(&mut *self.state()).flight;
-        let mut frees_others = false;
-        for mut batch in flight {
-            frees_others |= batch.give_up();
-            batch.clear(blocks);
+        self.give_up_all(flight.iter());
+        flight.into_iter().for_each(|mut batch| batch.clear(blocks));
+    }
+
+    /// Takes out what is held and of which nothing was handed to the stream: nothing comes of it any more, nor of events for somebody else
+    /// that nothing was submitted with.
+    pub(crate) fn take_held(&self) -> VecDeque<Box<Batch>> {
+        let mut state = self.state();
+        let is_begun = state.flight.get(state.issued).is_some_and(|batch| !batch.is_new());
+        let stay = state.issued + usize::from(is_begun);
+        let held = state.flight.split_off(stay);
+        drop(state);
+        self.give_up_all(held.iter());
+        self.give_up_signals(&ENDED);
+        held
+    }
+
+    /// Nothing comes of the events for somebody else that nothing was submitted with, for that reason.
+    pub(crate) fn give_up_signals(&self, why: &dyn fmt::Display) {
+        let signals = mem::take(&mut self.state().signals);
+        if signals.iter().fold(false, |holds, signal| signal.give_up(why) | holds) {
+            self.let_go();
         }
-        if frees_others && let Ok(_current) = self.device.enter() {
-            self.release_held();
+    }
+
+    /// Nothing more comes of batches that were taken out.
+    fn give_up_all<'a>(&self, batches: impl Iterator<Item = &'a Box<Batch>>) {
+        let lost = self.device.loss.check();
+        let why: &dyn fmt::Display = match &lost {
+            Ok(()) => &ENDED,
+            Err(lost) => lost,
+        };
+        if batches.fold(false, |holds, batch| batch.give_up(why) | holds) {
+            self.let_go();
+        }
+    }
+
+    /// Goes on with what is held by events that were given up.
+    fn let_go(&self) {
+        match self.device.enter() {
+            Ok(_current) => self.release_held(),
+            // Nothing of the device goes on.
+            Err(_) => self.device.held.call_others(),
         }
     }
 
@@ -347,18 +401,15 @@ impl Drop for Lane {
         let _inside = Inside::new();
         if !self.is_idle() {
             log::warn!("a stream of {} still works: it is left to itself", self.device.properties.info.device);
-            mem::forget(mem::take(&mut *self.state()));
-            mem::forget(self.device.clone());
+            let state = mem::take(&mut *self.state());
+            // Nobody hands over the rest.
+            self.give_up_all(state.flight.iter().skip(state.issued));
+            mem::forget((state, self.device.clone()));
             return;
         }
-        let mut frees_others = false;
-        for batch in mem::take(&mut *self.state()).flight {
-            frees_others |= batch.give_up();
-        }
+        let flight = mem::take(&mut *self.state()).flight;
+        self.give_up_all(flight.iter());
         let Ok(_current) = self.device.enter() else { return };
-        if frees_others {
-            self.release_held();
-        }
         // SAFETY: nothing of the stream is under way any more.
         let code = unsafe { (self.device.functions().cuStreamDestroy_v2)(self.raw) };
         self.device.note("cuStreamDestroy_v2", code);
@@ -402,7 +453,7 @@ mod tests {
             batch.waits.push(event.clone());
             assert!(lane.submit(batch).is_ok());
         }
-        assert_eq!(device.held.lock().unwrap().len(), 1);
+        assert_eq!(device.held.lanes(), 1);
         assert!(event.set_over());
         {
             let _current = device.enter().unwrap();

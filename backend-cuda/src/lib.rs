@@ -15,6 +15,7 @@ mod event;
 mod failure;
 mod functions;
 mod grid;
+mod held;
 mod image;
 mod import;
 mod includes;

@@ -7,19 +7,25 @@ use crate::device::Device;
 use crate::failure::status;
 use crate::properties::PAGE_ALIGNMENT;
 use crate::retired::Memory;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use cudarc::driver::sys;
-use trunnion_runtime_core::error::{Error, Result};
+use trunnion_runtime_core::error::{Error, OutOfMemory, Result};
 
-/// Reserved addresses with the memory that is mapped to them.
+/// Reserved addresses with the memory that is mapped to them; or memory that was refused, at the addresses of the mapping it was to belong to.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     address: sys::CUdeviceptr,
+    /// Bytes of addresses that are given back with it; none where they are another mapping's.
     reserved: usize,
     pieces: Vec<Piece>,
-    /// Nobody was given access to the last piece: nothing can be mapped behind what is of use.
-    is_at_its_end: bool,
+    /// Behind the pieces lies memory to which nobody was given access. It is a mapping too, and says here that it is gone.
+    is_obstructed: Arc<AtomicBool>,
 }
 
 /// Memory that is mapped behind the piece before it.
@@ -42,7 +48,7 @@ impl Mapping {
         let mut address = 0;
         // SAFETY: the place is for an address, the size a multiple of the granularity, and the context current. So for the others.
         device.check(CALL, unsafe { reserve(&raw mut address, size, 0, 0, 0) })?;
-        Ok(Self { address, reserved: size, pieces: Vec::new(), is_at_its_end: false })
+        Ok(Self { address, reserved: size, pieces: Vec::new(), is_obstructed: Arc::default() })
     }
 
     /// The address of the first byte.
@@ -50,30 +56,36 @@ impl Mapping {
         self.address
     }
 
-    /// Bytes of memory it holds.
-    pub(crate) fn held(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.size).sum()
+    /// Whether no memory lies at its addresses.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.pieces.is_empty() && !self.is_obstructed.load(Ordering::Acquire)
     }
 
     /// Makes memory and maps it behind what there is: `size` bytes, a multiple of the device's granularity.
     ///
+    /// Memory to which the driver gives no access is handed over to be given back, since that may wait for what the device does.
+    ///
     /// # Errors
-    /// [`Error::OutOfRange`] where the addresses end; what the driver answers. What was mapped before is of use as it was. Memory to which
-    /// the driver gives no access stays until the end: taking it away again might wait for what the device does.
+    /// [`Error::OutOfRange`] where the addresses end; [`Error::OutOfMemory`] too while what was refused before still lies there; what the
+    /// driver answers. It is as it was, and may be tried again.
     pub(crate) fn extend(&mut self, device: &Device, size: usize) -> Result<()> {
         let functions = device.functions();
-        let held = self.held();
         let (Some(create), Some(map), Some(allow)) =
             (functions.cuMemCreate, functions.cuMemMap, functions.cuMemSetAccess)
         else {
             return Err(device.failed("cuMemMap", status::NOT_SUPPORTED));
         };
-        let (end, limit) = (held.saturating_add(size), if self.is_at_its_end { held } else { self.reserved });
-        if end > limit {
-            let (range, size) = (held as u64..end as u64, limit as u64);
+        let held: usize = self.pieces.iter().map(|piece| piece.size).sum();
+        let end = held.saturating_add(size);
+        if end > self.reserved {
+            let (range, size) = (held as u64..end as u64, self.reserved as u64);
             return Err(Error::OutOfRange { what: "memory mapped behind a page".into(), range, size });
         }
         let address = self.address + held as u64;
+        if self.is_obstructed.load(Ordering::Acquire) {
+            let driver = format!("memory at {address:#x}, refused by cuMemSetAccess, is not given back yet");
+            return Err(Error::OutOfMemory(Box::new(OutOfMemory { driver: Some(driver), ..OutOfMemory::default() })));
+        }
         let (properties, mut memory) = (device.properties_of_memory(), 0);
         // SAFETY: as above; the properties are of this device.
         device.check("cuMemCreate", unsafe { create(&raw mut memory, size, &raw const properties, 0) })?;
@@ -82,15 +94,20 @@ impl Mapping {
             device.retire(Memory::Made(memory), size as u64);
             return Err(error);
         }
-        self.pieces.push(Piece { size, memory });
-        let access = device.access();
+        let (piece, access) = (Piece { size, memory }, device.access());
         // SAFETY: as above; one description.
-        let allowed = device.check("cuMemSetAccess", unsafe { allow(address, size, &raw const access, 1) });
-        self.is_at_its_end = allowed.is_err();
-        allowed
+        if let Err(error) = device.check("cuMemSetAccess", unsafe { allow(address, size, &raw const access, 1) }) {
+            self.is_obstructed.store(true, Ordering::Relaxed);
+            let is_obstructed = self.is_obstructed.clone();
+            let refused = Self { address, reserved: 0, pieces: vec![piece], is_obstructed };
+            device.retire(Memory::Mapped(refused), size as u64);
+            return Err(error);
+        }
+        self.pieces.push(piece);
+        Ok(())
     }
 
-    /// Gives all of it back, which nobody uses any more.
+    /// Gives all of it back, which nobody uses any more; after what was refused behind it.
     pub(crate) fn give_back(self, device: &Device) {
         let functions = device.functions();
         let mut address = self.address;
@@ -107,6 +124,11 @@ impl Mapping {
             }
             address += size as u64;
         }
+        if self.reserved == 0 {
+            self.is_obstructed.store(is_mapped, Ordering::Release);
+            return;
+        }
+        is_mapped |= self.is_obstructed.load(Ordering::Acquire);
         if let (Some(give_back), false) = (functions.cuMemAddressFree, is_mapped) {
             // SAFETY: as above.
             device.note("cuMemAddressFree", unsafe { give_back(self.address, self.reserved) });

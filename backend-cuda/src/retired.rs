@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use cudarc::driver::sys;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,9 +27,6 @@ use trunnion_runtime_core::error::{Error, OutOfMemory, Result};
 
 /// The longest that who is short of memory, or ends a driver, waits for what is given back.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How often the thread looks whether what it keeps can be given back.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Bytes of the host's that may be kept. Where there are more, no more are page-locked.
 const MOST: u64 = 256 << 20;
@@ -68,7 +65,9 @@ struct Shared {
     handed: Condvar,
     /// Something was given back.
     given: Condvar,
-    /// Bytes that are kept or being given back, of the device's and of the host's.
+    /// How many things are kept or being given back.
+    count: AtomicUsize,
+    /// Their bytes, of the device's and of the host's.
     device_bytes: AtomicU64,
     host_bytes: AtomicU64,
 }
@@ -77,8 +76,6 @@ struct Shared {
 struct State {
     /// Oldest first.
     kept: VecDeque<Kept>,
-    /// How many there are, those that are being given back among them.
-    count: usize,
     /// How many were given back.
     given: u64,
     /// How many wait for that.
@@ -111,6 +108,15 @@ impl Retired {
             Error::Driver { call: "spawn".into(), code: i64::from(error.raw_os_error().unwrap_or(0)), message }
         })?;
         Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// What is kept may be due: of the device's work, or of that which waits for others, there is none any more, or the device is lost.
+    #[inline]
+    pub(crate) fn look(&self) {
+        // What is handed over after this the thread looks at anyway.
+        if self.shared.count.load(Ordering::SeqCst) > 0 {
+            self.shared.look();
+        }
     }
 
     /// Bytes of the device's that are kept.
@@ -150,6 +156,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cold]
+    fn look(&self) {
+        // The thread has not looked yet, or waits.
+        drop(self.state());
+        self.handed.notify_one();
+    }
+
     fn bytes_of(&self, memory: &Memory) -> &AtomicU64 {
         if matches!(memory, Memory::Host(_)) { &self.host_bytes } else { &self.device_bytes }
     }
@@ -171,7 +184,7 @@ impl Shared {
             drop(device);
             bytes.fetch_sub(size, Ordering::Relaxed);
             let mut state = self.state();
-            state.count -= 1;
+            self.count.fetch_sub(1, Ordering::SeqCst);
             state.given += 1;
             drop(state);
             self.given.notify_all();
@@ -190,11 +203,7 @@ impl Shared {
             {
                 return Some(kept);
             }
-            state = match state.kept.is_empty() {
-                true => self.handed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                // Nobody says when work is finished.
-                false => self.handed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0,
-            };
+            state = self.handed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -202,7 +211,7 @@ impl Shared {
         let Some(Kept { device, .. }) = state.kept.front() else { return false };
         let (bytes, things) = MUCH;
         let is_much = self.host_bytes.load(Ordering::Relaxed) > bytes || state.kept.len() > things;
-        let is_idle = device.unfinished.load(Ordering::Acquire) == 0 || device.is_dead();
+        let is_idle = device.unfinished.load(Ordering::SeqCst) == 0 || device.is_dead();
         device.may_wait() && (is_idle || is_much || state.waiting > 0)
     }
 }
@@ -215,7 +224,7 @@ impl Device {
         let shared = &self.retired.shared;
         shared.bytes_of(&memory).fetch_add(size, Ordering::Relaxed);
         let mut state = shared.state();
-        state.count += 1;
+        shared.count.fetch_add(1, Ordering::SeqCst);
         state.kept.push_back(Kept { device, memory, size });
         drop(state);
         shared.handed.notify_one();
@@ -231,11 +240,11 @@ impl Device {
             let before = state.given;
             state.waiting += 1;
             shared.handed.notify_one();
-            let goes_on = |state: &mut State| state.count > 0 && !state.is_over;
+            let goes_on = |state: &mut State| shared.count.load(Ordering::SeqCst) > 0 && !state.is_over;
             state = shared.given.wait_timeout_while(state, PATIENCE, goes_on).unwrap_or_else(PoisonError::into_inner).0;
             state.waiting -= 1;
             // The thread has something in hand. Where it only keeps things, it gives them back as soon as somebody waits and it may.
-            if state.given == before && state.count > state.kept.len() {
+            if state.given == before && shared.count.load(Ordering::SeqCst) > state.kept.len() {
                 state.futile = Some(before);
             }
         }

@@ -79,12 +79,12 @@ impl CudaPage {
             let _current = device.enter()?;
             mapping.extend(device, wanted)
         });
-        let grew_by = mapping.held() as u64 - *held;
-        *held += grew_by;
-        self.counted += grew_by;
-        // What is held though it is of no use is counted all the same.
-        device.uncount_page(more - grew_by);
-        grown.map_err(|error| refused(more, &error))?;
+        if let Err(error) = grown {
+            device.uncount_page(more);
+            return Err(refused(more, &error));
+        }
+        *held += more;
+        self.counted += more;
         self.size = size;
         Ok(())
     }
@@ -169,14 +169,13 @@ fn map(device: &Device, size: usize, reach: usize) -> Result<(sys::CUdeviceptr, 
         Err(error) if reach > size && !error.is_device_lost() => Mapping::reserve(device, size)?,
         reserved => reserved?,
     };
-    let extended = mapping.extend(device, size);
-    let (address, held) = (mapping.address(), mapping.held() as u64);
-    let Err(error) = extended else { return Ok((address, Memory::Mapped(mapping))) };
-    if held == 0 {
+    let Err(error) = mapping.extend(device, size) else { return Ok((mapping.address(), Memory::Mapped(mapping))) };
+    if mapping.is_bare() {
         // Addresses where nothing lies are given back without waiting for anybody, and nobody short of memory has any of them.
         mapping.give_back(device);
     } else {
-        device.retire(Memory::Mapped(mapping), held);
+        // Behind what was refused there.
+        device.retire(Memory::Mapped(mapping), 0);
     }
     Err(error)
 }

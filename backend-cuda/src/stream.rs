@@ -15,6 +15,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::mem;
+use core::ptr;
 use trunnion_backend_core::driver::Outcome;
 use trunnion_backend_core::exit::Inside;
 use trunnion_runtime_core::error::{Error, Result};
@@ -75,14 +76,21 @@ impl CudaStream {
     /// What follows comes after an event of somebody else.
     ///
     /// # Errors
-    /// [`Error::ServiceMismatch`] unless it is a [`CudaEvent`]; [`Error::Busy`] for one that no stream was told to record yet, which the driver
-    /// would not wait for.
+    /// [`Error::ServiceMismatch`] unless it is a [`CudaEvent`]; [`Error::Driver`] for one that does not happen any more; [`Error::Busy`] for one
+    /// of this device that was not submitted yet: who submits it may wait for this stream.
     pub(crate) fn import_event(&mut self, event: &Foreign) -> Result<()> {
         let known: &CudaEvent = event.get()?;
-        if !known.is_recorded() {
+        let Some(own) = known.own() else {
+            self.open.events.push(event.clone());
+            return Ok(());
+        };
+        if let Some(failure) = own.obstacle(&self.device) {
+            return Err(failure);
+        }
+        if ptr::eq(own.device(), &*self.device) && !own.is_submitted() {
             return Err(Error::Busy { what: "what makes the event happen waits itself".into() });
         }
-        self.open.events.push(event.clone());
+        self.open.waits.push(own.clone());
         Ok(())
     }
 
@@ -93,7 +101,7 @@ impl CudaStream {
     pub(crate) fn export_event(&mut self) -> Result<CudaEvent> {
         let _current = self.device.enter()?;
         let event = Arc::new(Event::new(&self.device)?);
-        self.open.signals.push(event.clone());
+        self.lane.state().signals.push(event.clone());
         Ok(CudaEvent::of(event))
     }
 
@@ -110,7 +118,7 @@ impl CudaStream {
             // What was lost while it was handed over is nobody's failure but the device's.
             Ok(()) => self.device.loss.check(),
             Err((error, batch)) => {
-                batch.give_up();
+                self.lane.give_up_signals(&error);
                 self.recycle(batch, supplies);
                 Err(error)
             }
@@ -139,9 +147,9 @@ impl CudaStream {
 
     /// Ends the stream; what its batches used is given back where the device is done with it.
     pub(crate) fn close(mut self, supplies: &mut Supplies) {
-        // Of what was not submitted nothing will happen.
-        self.open.give_up();
+        // Of what was not submitted, or is still held, nothing will happen.
         self.open.clear(&mut supplies.blocks);
+        self.lane.take_held().into_iter().for_each(|mut batch| batch.clear(&mut supplies.blocks));
         if self.lane.is_idle() {
             self.lane.abandon(&mut supplies.blocks);
         }
@@ -150,6 +158,7 @@ impl CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
+        drop(self.lane.take_held());
         self.lane.end();
     }
 }

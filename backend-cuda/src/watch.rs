@@ -1,38 +1,23 @@
-//! The thread that waits for what the stream of a [`Lane`] was given, tells who drives the device, and hands over what was held.
+//! What the thread of a [`Lane`] waits for: what the stream was given, one submission after the other. It tells who drives the device, and hands
+//! over what was held.
 //!
-//! It sleeps while nothing is unfinished, and waits in the driver otherwise. It is told of the end of the lane and ends with the event that it
-//! waits for.
+//! It ends with the event that it waits for, since the driver has no wait that gives up.
 
 use crate::batch::Marker;
 use crate::event::{Event, Moment};
 use crate::failure::is_capture;
 use crate::lane::{Lane, State};
 use alloc::sync::Arc;
-use core::mem;
-use core::sync::atomic::{AtomicBool, Ordering};
-use core::time::Duration;
+use core::sync::atomic::Ordering;
 use cudarc::driver::sys;
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle, Thread};
-use trunnion_backend_core::exit::{self, Inside, Step};
+use std::thread;
+use trunnion_backend_core::waiter::{PAUSE, Watched};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
-
-/// How long the thread waits before it asks again where the driver refused to wait.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// How often in a row the driver may neither wait for an event nor say whether it has happened. The device is lost then, for that would be
 /// waited for as long as the process lives.
 const UNANSWERED: u32 = 64;
-
-/// The thread that waits, as others see it.
-#[derive(Default)]
-pub(crate) struct Watch {
-    thread: OnceLock<Thread>,
-    handle: Mutex<Option<JoinHandle<()>>>,
-    is_asleep: AtomicBool,
-    is_over: AtomicBool,
-}
 
 /// What the thread waits for next.
 enum Target {
@@ -58,7 +43,74 @@ impl State {
         if let Some(batch) = next {
             return batch.done.clone().map(|event| Target::Batch(event, batch.submission));
         }
-        self.flight.get(self.issued).and_then(|batch| batch.marker.clone()).map(Target::Marker)
+        self.flight.get(self.issued).and_then(|batch| batch.marker.clone()).filter(Marker::is_due).map(Target::Marker)
+    }
+}
+
+/// The lane, as its thread knows it.
+struct Watch {
+    lane: Arc<Lane>,
+    /// The last submission that was waited for.
+    seen: u64,
+    /// Whether the context is the thread's.
+    is_current: bool,
+    /// How often in a row the driver said nothing.
+    unanswered: u32,
+}
+
+impl Watched for Watch {
+    type Next = Target;
+
+    fn next(&mut self) -> Option<Target> {
+        self.lane.state().target(self.seen)
+    }
+
+    fn wait(&mut self, target: &Target) -> Result<bool> {
+        self.lane.device.loss.check()?;
+        match self.is_over(target) {
+            Ok(is_over) => {
+                self.unanswered = 0;
+                if !is_over {
+                    thread::sleep(PAUSE);
+                }
+                Ok(is_over)
+            }
+            Err(error) => {
+                // Of recordings of somebody else's, which forbid to ask, there is an end.
+                self.unanswered += u32::from(!is_capture(&error));
+                Err(if self.unanswered == UNANSWERED { self.lane.give_up(&error) } else { error })
+            }
+        }
+    }
+
+    fn finished(&mut self, target: Target) {
+        let lane = &self.lane;
+        match target {
+            Target::Batch(event, submission) => {
+                lane.reached.fetch_max(submission, Ordering::AcqRel);
+                self.seen = submission;
+                if event.moment() == Moment::Coming && event.set_over() {
+                    lane.release_held();
+                }
+                lane.fill_up();
+            }
+            Target::Marker(_) => lane.go_on(),
+        }
+    }
+}
+
+impl Watch {
+    fn is_over(&mut self, target: &Target) -> Result<bool> {
+        if !self.is_current {
+            self.lane.device.stay()?;
+            self.is_current = true;
+        }
+        match self.lane.wait_for(target) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_device_lost() => Err(error),
+            // It may not wait, and yet say.
+            Err(_) => self.lane.ask(target.event()),
+        }
     }
 }
 
@@ -68,119 +120,14 @@ impl Lane {
     /// # Errors
     /// [`Error::Driver`] when the system gives none.
     pub(crate) fn start(self: &Arc<Self>, notifier: Option<&Notifier>) -> Result<()> {
-        let (of_thread, notifier) = (self.clone(), notifier.cloned());
-        let started = thread::Builder::new()
-            .name("trunnion-cuda".into())
-            .spawn(move || {
-                of_thread.attend(notifier.as_ref());
-                match Inside::try_new() {
-                    Some(_inside) => drop(of_thread),
-                    // The process exits, and whoever drops the driver meanwhile waits for this thread.
-                    None => mem::forget(of_thread),
-                }
-            })
-            .map_err(|error| {
-                let message = alloc::format!("the thread that waits for the device's work: {error}");
-                Error::Driver { call: "spawn".into(), code: i64::from(error.raw_os_error().unwrap_or(0)), message }
-            })?;
-        let _ = self.watch.thread.set(started.thread().clone());
-        *self.watch.handle.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
-        Ok(())
+        let watch = Watch { lane: self.clone(), seen: 0, is_current: false, unanswered: 0 };
+        self.waiter.start("trunnion-cuda", watch, notifier)
     }
 
     /// Ends the thread: at once where nothing is unfinished, else with what it waits for and without being waited for. So it is where the
     /// driver does not say what is unfinished.
     pub(crate) fn end(&self) {
-        self.watch.is_over.store(true, Ordering::SeqCst);
-        self.rouse();
-        let handle = self.watch.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(handle) = handle
-            && (handle.is_finished() || (self.in_flight() == 0 && !self.device.is_silent.load(Ordering::Acquire)))
-        {
-            // It was told to end, and has nothing to wait for.
-            let _ = handle.join();
-        }
-    }
-
-    /// There may be something new to wait for.
-    #[inline]
-    pub(crate) fn rouse(&self) {
-        if self.watch.is_asleep.swap(false, Ordering::SeqCst)
-            && let Some(thread) = self.watch.thread.get()
-        {
-            thread.unpark();
-        }
-    }
-
-    /// What the thread does.
-    fn attend(self: &Arc<Self>, notifier: Option<&Notifier>) {
-        // Whoever submits before this thread is known rouses nobody, and need not: it does not sleep before it has looked.
-        let _ = self.watch.thread.set(thread::current());
-        let notify = || {
-            if let Some(notifier) = notifier {
-                notifier.notify();
-            }
-        };
-        let (mut seen, mut inside, mut is_current, mut unanswered) = (0, None, false, 0);
-        while !self.watch.is_over.load(Ordering::SeqCst) && self.device.loss.check().is_ok() {
-            let target = self.state().target(seen);
-            let Some(target) = target else {
-                inside = None;
-                self.sleep(seen);
-                continue;
-            };
-            inside = inside.take().or_else(Inside::try_new);
-            if inside.is_none() {
-                // The process exits, and nobody is told of anything any more. Nor is anything given back by a thread that others wait for.
-                mem::forget(target);
-                return;
-            }
-            let waited = match is_current {
-                true => Ok(()),
-                false => self.device.stay().map(|()| is_current = true),
-            };
-            let is_over = match waited.and_then(|()| self.wait_for(&target)) {
-                Ok(()) => Ok(true),
-                Err(error) if !is_current || error.is_device_lost() => Err(error),
-                // It may not wait, and yet say.
-                Err(_) => self.ask(target.event()),
-            };
-            match is_over {
-                Ok(true) => {
-                    unanswered = 0;
-                    exit::after(Step::Finished);
-                    match target {
-                        Target::Batch(event, submission) => {
-                            self.reached.fetch_max(submission, Ordering::AcqRel);
-                            seen = submission;
-                            if event.moment() == Moment::Coming && event.set_over() {
-                                self.release_held();
-                            }
-                            self.fill_up();
-                        }
-                        Target::Marker(_) => self.go_on(),
-                    }
-                    notify();
-                }
-                Ok(false) => {
-                    unanswered = 0;
-                    thread::sleep(PAUSE);
-                }
-                Err(error) => {
-                    // Of recordings of somebody else's, which forbid to ask, there is an end.
-                    unanswered += u32::from(!is_capture(&error));
-                    if unanswered == UNANSWERED {
-                        self.give_up(&error);
-                    }
-                    // What is finished is seen by whoever looks, and told a little later.
-                    notify();
-                    thread::sleep(PAUSE);
-                }
-            }
-        }
-        if self.device.loss.check().is_err() {
-            notify();
-        }
+        self.waiter.end(|| self.in_flight() == 0 && !self.device.is_silent.load(Ordering::Acquire));
     }
 
     /// Waits for an event, or for the whole stream where that is not recorded.
@@ -202,10 +149,10 @@ impl Lane {
     /// The device is lost: what the driver answers tells nothing of its work, again and again. That may go on all the same, so what it uses is
     /// kept from everybody else.
     #[cold]
-    fn give_up(&self, error: &Error) {
+    fn give_up(&self, error: &Error) -> Error {
         let cause = alloc::format!("{error}, {UNANSWERED} times in a row");
         self.device.is_silent.store(true, Ordering::Release);
-        self.device.loss.note(Error::DeviceLost { cause });
+        self.device.fault(Error::DeviceLost { cause })
     }
 
     /// What the next batch's marker stands for has happened.
@@ -219,14 +166,5 @@ impl Lane {
         self.advance(&mut state);
         drop(state);
         self.release_held();
-    }
-
-    fn sleep(&self, seen: u64) {
-        self.watch.is_asleep.store(true, Ordering::SeqCst);
-        let is_wanted = || self.watch.is_over.load(Ordering::SeqCst) || self.state().target(seen).is_some();
-        while self.watch.is_asleep.load(Ordering::SeqCst) && !is_wanted() {
-            thread::park();
-        }
-        self.watch.is_asleep.store(false, Ordering::SeqCst);
     }
 }

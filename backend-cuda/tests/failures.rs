@@ -80,7 +80,7 @@ fn attempt(device: &Device, options: &CudaOptions, failing: &Device, fail: Optio
 fn settles(device: &Device) -> bool {
     let begun = Instant::now();
     while device.memory_used().unwrap() > 0 {
-        if begun.elapsed() > PATIENCE / 10 {
+        if begun.elapsed() > PATIENCE / 2 {
             return false;
         }
         std::thread::sleep(Duration::from_micros(200));

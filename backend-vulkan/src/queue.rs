@@ -18,13 +18,13 @@ use alloc::sync::Arc;
 use ash::vk;
 use core::fmt;
 use core::mem;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use smallvec::SmallVec;
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle, Thread};
-use trunnion_backend_core::exit::{self, Inside, Step};
+use std::sync::{Mutex, PoisonError};
+use trunnion_backend_core::exit::{self, Step};
 use trunnion_backend_core::loss::Loss;
+use trunnion_backend_core::waiter::{Waiter, Watched};
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::executor::Notifier;
 use trunnion_runtime_core::platform::Deadline;
@@ -55,16 +55,7 @@ pub(crate) struct Queue {
     submitted: AtomicU64,
     /// How many of them are known to be finished.
     reached: AtomicU64,
-    watch: Watch,
-}
-
-/// The thread that waits, as others see it.
-#[derive(Default)]
-struct Watch {
-    thread: OnceLock<Thread>,
-    handle: Mutex<Option<JoinHandle<()>>>,
-    is_asleep: AtomicBool,
-    is_over: AtomicBool,
+    waiter: Waiter,
 }
 
 impl Queue {
@@ -86,7 +77,7 @@ impl Queue {
             timeline,
             submitted: AtomicU64::new(0),
             reached: AtomicU64::new(0),
-            watch: Watch::default(),
+            waiter: Waiter::default(),
         })
     }
 
@@ -100,28 +91,8 @@ impl Queue {
     /// # Errors
     /// [`Error::Driver`] when the system gives no thread.
     pub(crate) fn watch(self: &Arc<Self>, notifier: &Notifier) -> Result<()> {
-        let mut handle = self.watch.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        if handle.is_some() {
-            return Ok(());
-        }
-        let (queue, notifier) = (self.clone(), notifier.clone());
-        let started = thread::Builder::new()
-            .name("trunnion-vulkan".into())
-            .spawn(move || {
-                queue.attend(&notifier);
-                match Inside::try_new() {
-                    Some(_inside) => drop(queue),
-                    // The process exits, and whoever drops the driver meanwhile waits for this thread.
-                    None => mem::forget(queue),
-                }
-            })
-            .map_err(|error| {
-                let message = format!("the thread that waits for the device's work: {error}");
-                Error::Driver { call: "spawn".into(), code: i64::from(error.raw_os_error().unwrap_or(0)), message }
-            })?;
-        let _ = self.watch.thread.set(started.thread().clone());
-        *handle = Some(started);
-        Ok(())
+        let watch = Watch { queue: self.clone(), seen: 0 };
+        self.waiter.start("trunnion-vulkan", watch, Some(notifier))
     }
 
     /// Submits a command buffer, or nothing but a signal, behind submissions of other queues. The submission's number.
@@ -165,11 +136,10 @@ impl Queue {
         // other semaphores are the caller's promise.
         unsafe { self.device.raw.queue_submit(*raw, &[info], vk::Fence::null()) }
             .map_err(|result| self.loss.note(failed("vkQueueSubmit", result)))?;
-        // Ordered before the look whether the thread sleeps, as its announcement that it will is before it looks here.
-        self.submitted.store(value, Ordering::SeqCst);
+        self.submitted.store(value, Ordering::Release);
         drop(raw);
         exit::after(Step::Submitted);
-        self.rouse();
+        self.waiter.rouse();
         Ok(value)
     }
 
@@ -231,15 +201,7 @@ impl Queue {
 
     /// Ends the thread: at once where nothing is unfinished, else after at most [`SLICE`] and without being waited for.
     pub(crate) fn end(&self) {
-        self.watch.is_over.store(true, Ordering::SeqCst);
-        self.rouse();
-        let handle = self.watch.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(handle) = handle
-            && (self.is_idle() || handle.is_finished())
-        {
-            // It was told to end, and has nothing to wait for.
-            let _ = handle.join();
-        }
+        self.waiter.end(|| self.is_idle());
     }
 
     /// Whether the device has nothing of this queue's any more.
@@ -251,60 +213,37 @@ impl Queue {
                 Err(error) => error.is_device_lost(),
             }
     }
+}
 
-    #[inline]
-    fn rouse(&self) {
-        if self.watch.is_asleep.swap(false, Ordering::SeqCst)
-            && let Some(thread) = self.watch.thread.get()
-        {
-            thread.unpark();
+/// The queue, as its thread knows it.
+struct Watch {
+    queue: Arc<Queue>,
+    /// The last submission that was waited for.
+    seen: u64,
+}
+
+impl Watched for Watch {
+    type Next = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        (self.queue.submitted.load(Ordering::Acquire) != self.seen).then_some(self.seen + 1)
+    }
+
+    fn wait(&mut self, value: &u64) -> Result<bool> {
+        let queue = &self.queue;
+        queue.loss.check()?;
+        match queue.wait(*value, SLICE.as_nanos() as u64) {
+            Ok(()) => Ok(true),
+            Err(vk::Result::TIMEOUT) => Ok(false),
+            // Short of host memory, perhaps.
+            Err(result) => Err(queue.loss.note(failed("vkWaitSemaphores", result))),
         }
     }
 
-    /// What the thread does.
-    fn attend(&self, notifier: &Notifier) {
-        // Whoever submits before this thread is known rouses nobody, and need not: it does not sleep before it has looked.
-        let _ = self.watch.thread.set(thread::current());
-        let slice = SLICE.as_nanos() as u64;
-        let (mut seen, mut inside) = (0, None);
-        while !self.watch.is_over.load(Ordering::SeqCst) && self.loss.check().is_ok() {
-            if self.submitted.load(Ordering::SeqCst) == seen {
-                inside = None;
-                self.sleep(seen);
-                continue;
-            }
-            inside = inside.take().or_else(Inside::try_new);
-            if inside.is_none() {
-                // The process exits, and nobody is told of anything any more.
-                return;
-            }
-            match self.wait(seen + 1, slice) {
-                Ok(()) => {
-                    exit::after(Step::Finished);
-                    seen = self.look().unwrap_or(seen + 1).min(self.submitted.load(Ordering::SeqCst)).max(seen + 1);
-                    notifier.notify();
-                }
-                Err(vk::Result::TIMEOUT) => {}
-                Err(result) => {
-                    self.loss.note(failed("vkWaitSemaphores", result));
-                    notifier.notify();
-                    if self.loss.check().is_err() {
-                        return;
-                    }
-                    // Short of host memory, perhaps: what is finished is seen by whoever looks, and told a little later.
-                    thread::sleep(Duration::from_millis(1));
-                }
-            }
-        }
-    }
-
-    fn sleep(&self, seen: u64) {
-        self.watch.is_asleep.store(true, Ordering::SeqCst);
-        let is_wanted = || self.submitted.load(Ordering::SeqCst) != seen || self.watch.is_over.load(Ordering::SeqCst);
-        while self.watch.is_asleep.load(Ordering::SeqCst) && !is_wanted() {
-            thread::park();
-        }
-        self.watch.is_asleep.store(false, Ordering::SeqCst);
+    fn finished(&mut self, value: u64) {
+        let queue = &self.queue;
+        let reached = queue.look().unwrap_or(value).min(queue.submitted.load(Ordering::Acquire));
+        self.seen = reached.max(value);
     }
 }
 

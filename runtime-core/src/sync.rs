@@ -69,8 +69,8 @@ pub(crate) use {const_fn, process_wide};
 
 /// Explores a model with at most this many forced switches of thread, and `TRUNNION_LOOM_MORE` more. Says so where
 /// `LOOM_MAX_DURATION`, in seconds, ended it early.
-#[cfg(all(test, loom))]
-pub(crate) fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+#[cfg(loom)]
+pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     use std::io::Write as _;
 
     let more = std::env::var("TRUNNION_LOOM_MORE").map_or(0, |more| more.parse().unwrap());

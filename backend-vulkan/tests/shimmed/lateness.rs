@@ -37,7 +37,7 @@ fn what_is_never_seen_to_finish_is_waited_for_to_the_deadline() {
         let timeout = Duration::from_millis(500);
         let error = bench.client.sync_timeout(timeout).unwrap_err();
         assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
-        assert!(begun.elapsed() >= timeout && begun.elapsed() < 2 * timeout, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() >= timeout && begun.elapsed() < PATIENCE / 3, "{:?}", begun.elapsed());
         drop(held);
         assert_eq!(bench.read(&b)[0], 1, "later it is there all the same");
     });

@@ -27,6 +27,10 @@ use trunnion_runtime_core::timeline::Point;
 /// How long a test waits for what must happen soon.
 pub const SOON: Duration = Duration::from_secs(10);
 
+/// Longer than what waits for nothing takes on a busy machine, and shorter than a blocking call of a test's device waits for what does not
+/// come.
+pub const AT_ONCE: Duration = Duration::from_secs(8);
+
 /// What a test is given.
 #[derive(Clone)]
 pub struct Context {
@@ -215,11 +219,21 @@ impl Gate {
         let (enter, entered) = mpsc::channel();
         let (client, held) = (client.clone(), handle.clone());
         let thread = std::thread::spawn(move || {
-            factory.with_resource(&client, &held, Access::Overwrite, &mut |_| {
-                enter.send(()).ok();
-                // Ends as well when the gate is gone.
-                opened.recv_timeout(SOON * 3).ok();
-            })
+            let start = Instant::now();
+            loop {
+                let mut is_granted = false;
+                let answer = factory.with_resource(&client, &held, Access::Overwrite, &mut |_| {
+                    is_granted = true;
+                    enter.send(()).ok();
+                    // Ends as well when the gate is gone.
+                    opened.recv_timeout(SOON * 3).ok();
+                });
+                // A device that waits for little at all may not be had in time on a busy machine.
+                let is_late = answer.as_ref().is_err_and(|error| error.is_timeout() || error.is_busy());
+                if is_granted || !is_late || start.elapsed() > SOON {
+                    break answer;
+                }
+            }
         });
         let gate = Self { handle, open, thread: Some(thread) };
         match entered.recv_timeout(SOON) {

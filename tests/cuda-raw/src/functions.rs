@@ -73,6 +73,8 @@ functions! {
     cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: c_uint);
     cuMemHostUnregister(start: *mut c_void);
     cuMemcpyHtoDAsync_v2(to: Address, from: *const c_void, bytes: usize, stream: Handle);
+    cuMemcpyDtoHAsync_v2(to: *mut c_void, from: Address, bytes: usize, stream: Handle);
+    cuMemcpyDtoDAsync_v2(to: Address, from: Address, bytes: usize, stream: Handle);
     cuMemcpyDtoH_v2(to: *mut c_void, from: Address, bytes: usize);
     cuMemcpy2DAsync_v2(copy: *const Copy2D, stream: Handle);
     cuMemsetD8_v2(address: Address, value: u8, bytes: usize);

@@ -4,6 +4,10 @@ use crate::Address;
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
 
+/// Equivalent to: `CU_MEMORYTYPE_HOST`, and `CU_MEMORYTYPE_DEVICE`.
+const HOST: c_uint = 1;
+const DEVICE: c_uint = 2;
+
 /// Rows of bytes, and where they are copied to. Equivalent to: `CUDA_MEMCPY2D`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +38,6 @@ impl Copy2D {
         width: usize,
         height: usize,
     ) -> Self {
-        /// Equivalent to: `CU_MEMORYTYPE_DEVICE`.
-        const DEVICE: c_uint = 2;
         Self {
             source_x: 0,
             source_y: 0,
@@ -54,6 +56,28 @@ impl Copy2D {
             width,
             height,
         }
+    }
+
+    /// The same from the program's memory to a device.
+    pub fn to_device(
+        (source, source_pitch): (*const c_void, usize),
+        target: (Address, usize),
+        width: usize,
+        height: usize,
+    ) -> Self {
+        let within = Self::within_device((0, source_pitch), target, width, height);
+        Self { source_kind: HOST, source_host: source, ..within }
+    }
+
+    /// The same from a device to the program's memory.
+    pub fn to_host(
+        source: (Address, usize),
+        (target, target_pitch): (*mut c_void, usize),
+        width: usize,
+        height: usize,
+    ) -> Self {
+        let within = Self::within_device(source, (0, target_pitch), width, height);
+        Self { target_kind: HOST, target_host: target, ..within }
     }
 }
 

@@ -228,8 +228,13 @@ where
         let mut outcome = Outcome::default();
         let start = Instant::now();
         while self.driver.poll(stream, &mut outcome).unwrap() < seq {
-            assert!(start.elapsed() < PATIENCE, "operation {seq} was not finished: {stream:?}");
-            std::thread::yield_now();
+            let waited = start.elapsed();
+            assert!(waited < 3 * PATIENCE, "operation {seq} was not finished: {stream:?}");
+            // What takes its time is not kept from it: a driver may do the work on cores that others want too.
+            match waited < Duration::from_millis(1) {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(Duration::from_micros(100)),
+            }
         }
         outcome
     }

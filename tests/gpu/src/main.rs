@@ -4,15 +4,21 @@
 //! for nothing. `trunnion-assumptions DRIVER NAME` asks one. The exit code is 0 when all was seen, 1 when something is wrong, also with how the
 //! driver begins, 2 for bad arguments, and 3 where the driver says that it has no device.
 
+extern crate alloc;
+
 mod assumption;
 mod captures;
 mod device;
 mod faults;
+mod frees;
 mod functions;
+mod gate;
 mod memory;
 mod orders;
 mod peers;
+mod pieces;
 mod refusals;
+mod seams;
 
 use assumption::Assumption;
 use core::time::Duration;
@@ -30,7 +36,8 @@ const USAGE: u8 = 2;
 const NO_DEVICE: u8 = 3;
 
 fn assumptions() -> Vec<Assumption> {
-    [faults::ALL, orders::ALL, memory::ALL, peers::ALL, functions::ALL, captures::ALL, refusals::ALL].concat()
+    let devices = [faults::ALL, orders::ALL, memory::ALL, seams::ALL, frees::ALL, peers::ALL];
+    devices.into_iter().chain([functions::ALL, captures::ALL, refusals::ALL]).flatten().copied().collect()
 }
 
 fn main() -> ExitCode {

@@ -2,9 +2,10 @@
 
 use crate::assumption::{Answer, assumptions, gave, is};
 use crate::device::{Device, LEGACY};
+use crate::pieces::Pieces;
 use core::ffi::c_void;
 use core::ptr;
-use trunnion_cuda_raw::{Access, Address, Copy2D, Handle, MISSING, Placement};
+use trunnion_cuda_raw::{Access, Address, Copy2D, Handle};
 
 assumptions! {
     how_memory_was_made_is_told_by_its_address;
@@ -42,26 +43,12 @@ fn is_mapped(device: &Device, address: Address) -> Result<bool, String> {
     }
 }
 
-/// Two pieces of a device's memory side by side, which device 0 may not use yet, and the size of each; nothing where none are mapped.
+/// Two pieces of a device's memory side by side, which that device alone may use; nothing where none are mapped.
 fn pieces(device: &Device, ordinal: i32) -> Result<Option<(Address, usize)>, String> {
-    let (driver, placement, access) = (device.driver, Placement::on_device(ordinal), Access::read_write(ordinal));
-    let (mut size, mut address) = (0, 0);
-    // SAFETY: the places are for what is asked, and sizes are multiples of the granularity.
-    unsafe {
-        match driver.cuMemGetAllocationGranularity(&raw mut size, &raw const placement, 0) {
-            MISSING => return Ok(None),
-            code => gave("cuMemGetAllocationGranularity", code, 0)?,
-        }
-        device.must("cuMemAddressReserve", driver.cuMemAddressReserve(&raw mut address, 2 * size, 0, 0, 0))?;
-        for piece in [address, address + size as u64] {
-            let mut memory = 0;
-            device.must("cuMemCreate", driver.cuMemCreate(&raw mut memory, size, &raw const placement, 0))?;
-            device.must("cuMemMap", driver.cuMemMap(piece, size, 0, memory, 0))?;
-            device.must("cuMemRelease", driver.cuMemRelease(memory))?;
-        }
-        device.must("cuMemSetAccess", driver.cuMemSetAccess(address, 2 * size, &raw const access, 1))?;
-    }
-    Ok(Some((address, size)))
+    let Some(mut pieces) = Pieces::reserve(device, ordinal, 2)? else { return Ok(None) };
+    pieces.add()?;
+    pieces.add()?;
+    Ok(Some((pieces.address, pieces.size)))
 }
 
 fn how_memory_was_made_is_told_by_its_address(device: &Device) -> Answer {

@@ -18,7 +18,7 @@ pub const FORM: &str = "TRUNNION_MUTANTS";
 /// The exit code of a test that could not be made.
 const SKIPPED: i32 = 77;
 
-/// The longest that a test of the whole suite may take on a mutant.
+/// The longest that a test may take on a mutant: one that hangs has noticed it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A test that noticed a mutant, and how it says so.
@@ -137,7 +137,7 @@ fn noticed_by_listed(mutant: &Mutant) -> Result<Vec<Notice>, Failed> {
         if notices.iter().any(|notice| notice.row() == row_of(path)) {
             continue;
         }
-        if let Some(why) = failure(mutant, test, test.limit)? {
+        if let Some(why) = failure(mutant, test, test.limit.min(PATIENCE))? {
             notices.push(Notice { test: test.path(), why });
         }
     }

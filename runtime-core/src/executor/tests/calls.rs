@@ -60,7 +60,7 @@ fn a_call_that_times_out_before_it_began_never_runs_and_drops_its_captures() {
                 &Deadline::after(Duration::from_millis(20)),
             );
             assert!(matches!(late, Err(CallError::Timeout { waited }) if waited >= Duration::from_millis(20)));
-            assert!(begin.elapsed() < secs(2));
+            assert!(begin.elapsed() < secs(10));
             gate.store(true, Ordering::SeqCst);
             assert_eq!(executor.call(|log, _| log.tickets.len(), &soon()), Ok(0));
             assert_eq!(drops.load(Ordering::SeqCst), 1);

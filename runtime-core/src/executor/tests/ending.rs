@@ -72,7 +72,7 @@ fn a_shutdown_does_not_wait_for_an_entry_that_hangs() {
         let begin = Instant::now();
         let report = executor.shutdown(&Deadline::after(Duration::from_millis(30)));
         assert_eq!(report, ShutdownReport { ran_all: false, abandoned: 7 });
-        assert!(begin.elapsed() < secs(2));
+        assert!(begin.elapsed() < secs(10));
         gate.store(true, Ordering::SeqCst);
         call.join().unwrap()
     });

@@ -1,7 +1,7 @@
 //! K1: bytes from one device to another, through the host.
 
 use crate::check::{Failure, Outcome, pattern, raw};
-use crate::context::{Context, SOON, fail_late, on_new_stream};
+use crate::context::{AT_ONCE, Context, SOON, fail_late, on_new_stream};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
@@ -113,7 +113,7 @@ fn a_transfer_blocks_neither_its_caller_nor_another_stream(cx: &Context) -> Outc
     let source = held.create_from_slice(&[4; 64])?;
     let start = Instant::now();
     let copy = held.to_client(&source, &receiving)?;
-    ensure!(start.elapsed() < Duration::from_secs(2), "the caller was blocked for {:?}", start.elapsed());
+    ensure!(start.elapsed() < AT_ONCE, "the caller was blocked for {:?}", start.elapsed());
     for round in 0..20u8 {
         let bytes = free.create_from_slice(&[round; 32])?;
         ensure_eq!(free.read_one(&bytes)?.as_slice()?, [round; 32]);

@@ -1,7 +1,7 @@
 //! M20: a run in which kernels compile, memory is planned, and nothing else happens.
 
 use crate::check::{Failure, Outcome, pattern, raw};
-use crate::context::{Context, eventually, fail_late, on_new_stream, ready};
+use crate::context::{AT_ONCE, Context, eventually, fail_late, on_new_stream, ready};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
@@ -208,7 +208,7 @@ fn whoever_awaits_what_was_held_back_in_a_dry_run_is_woken(cx: &Context) -> Outc
         let start = Instant::now();
         ready(waiting.done(last)?)??;
         // Sooner than by the looks of a waiter, of which a future has none.
-        ensure!(start.elapsed() < Duration::from_secs(2), "{what}: it took {:?}", start.elapsed());
+        ensure!(start.elapsed() < AT_ONCE, "{what}: it took {:?}", start.elapsed());
         opener.join().map_err(|_| Failure::new("the opener panicked"))??;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! M18: hooks for memory pressure that do what a hook should not, and what is called from inside them.
 
 use crate::check::{Failure, Outcome};
-use crate::context::{Context, SOON, on_new_stream};
+use crate::context::{AT_ONCE, Context, SOON, on_new_stream};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
@@ -21,7 +21,7 @@ use trunnion_runtime_core::pressure::{MemoryPressure, PressureAnswer, PressureHo
 use trunnion_runtime_core::report::ReportScope;
 
 tests! {
-    M18 a_hook_may_call_its_device_in_every_way .seconds(60);
+    M18 a_hook_may_call_its_device_in_every_way .seconds(240);
     M18 what_a_hook_requests_asks_no_hook;
     M18 a_hook_may_use_another_device;
     M18 a_hook_that_drops_the_last_client_ends_the_device;
@@ -29,14 +29,12 @@ tests! {
     M18 a_hook_can_remove_itself_and_add_another;
     M18 a_hook_is_asked_while_somebody_has_the_device;
     M18 what_a_hook_held_may_panic_as_it_is_dropped;
-    M18 hooks_staging_and_caps_end_with_their_device .seconds(40);
-    M18 capped_threads_that_share_a_cache_all_get_on .seconds(40);
+    M18 hooks_staging_and_caps_end_with_their_device .seconds(120);
+    M18 capped_threads_that_share_a_cache_all_get_on .seconds(120);
 }
 
 const MEMORY: u64 = 16 << 20;
 const MOST: u64 = 10 << 20;
-/// Longer than a call may take that cannot be served, on a busy machine too, and less than anything is waited for.
-const LONG: Duration = Duration::from_secs(2);
 const SHORT: Duration = Duration::from_millis(5);
 const EXECUTIONS: [Execution; 2] = [Execution::Runner, Execution::Inline];
 
@@ -66,7 +64,7 @@ macro_rules! call {
         $(
             let start = Instant::now();
             let _ = $call;
-            if start.elapsed() > LONG {
+            if start.elapsed() > AT_ONCE {
                 $slow.push(format!("{} took {:?}", stringify!($call), start.elapsed()));
             }
         )*
@@ -144,7 +142,7 @@ fn a_hook_may_call_its_device_in_every_way(cx: &Context) -> Outcome {
         let Error::OutOfMemory(numbers) = &error else { return Ok(()) };
         ensure_eq!(numbers.tried.last(), Some(&Rung::Hook));
         ensure!(lock(&slow).is_empty(), "{execution:?}: {:?}", lock(&slow));
-        ensure!(start.elapsed() < Duration::from_secs(5), "{execution:?}: it took {:?}", start.elapsed());
+        ensure!(start.elapsed() < SOON * 2, "{execution:?}: it took {:?}", start.elapsed());
         drop(hook);
         is_served(&client)?;
         drop((failed, held, old));
@@ -165,7 +163,7 @@ fn a_hook_may_call_its_device_in_every_way(cx: &Context) -> Outcome {
         let start = Instant::now();
         ensure_err!(capped.empty(900), Error::ClientMemoryLimit { live: 900, .. });
         ensure!(lock(&slow).is_empty(), "{execution:?}, by its caller: {:?}", lock(&slow));
-        ensure!(start.elapsed() < Duration::from_secs(5), "{execution:?}: it took {:?}", start.elapsed());
+        ensure!(start.elapsed() < SOON * 2, "{execution:?}: it took {:?}", start.elapsed());
         drop(held);
         client.shutdown(SOON);
     }
@@ -224,7 +222,7 @@ fn a_hook_may_use_another_device(cx: &Context) -> Outcome {
         let start = Instant::now();
         let wanted = client.empty(MOST)?;
         let answer = client.check(&[&wanted]);
-        ensure!(start.elapsed() < Duration::from_secs(5), "it took {:?}", start.elapsed());
+        ensure!(start.elapsed() < AT_ONCE, "it took {:?}", start.elapsed());
         ensure!(answer.as_ref().err().is_none_or(Error::is_out_of_memory), "{own:?}, {others:?}: {answer:?}");
         let moved = lock(&spilled).take().ok_or_else(|| Failure::new("nothing was moved"))?;
         ensure_eq!(other.read_one(&moved)?.as_slice()?, [9; 64]);
@@ -253,7 +251,7 @@ fn a_hook_that_drops_the_last_client_ends_the_device(cx: &Context) -> Outcome {
         drop(client);
         gone.send(()).ok();
         let took = when_dropped.recv_timeout(SOON).map_err(|_| Failure::new("the hook did not come back"))?;
-        ensure!(took < Duration::from_secs(2), "{execution:?}: the last client was {took:?} being dropped");
+        ensure!(took < Duration::from_secs(4), "{execution:?}: the last client was {took:?} being dropped");
         // The device lets go of the hook as it ends.
         let again = when_dropped.recv_timeout(SOON);
         ensure!(
@@ -272,7 +270,8 @@ fn a_hook_that_shuts_its_device_down_ends_in_an_answer(cx: &Context) -> Outcome 
         let client = small(cx, execution)?;
         let inside = client.clone();
         let hook = client.on_memory_pressure(move |_| {
-            inside.shutdown(Duration::from_secs(1));
+            // What is queued has as long to end, also where the device looks for memory again first.
+            inside.shutdown(SOON);
             answer
         })?;
         let held = client.zeros(MOST)?;
@@ -282,7 +281,7 @@ fn a_hook_that_shuts_its_device_down_ends_in_an_answer(cx: &Context) -> Outcome 
             matches!(answered, Err(Error::ShutDown { .. } | Error::OutOfMemory(_))),
             "{execution:?}, {answer:?}: {answered:?}"
         );
-        ensure!(start.elapsed() < Duration::from_secs(5), "{execution:?}: it took {:?}", start.elapsed());
+        ensure!(start.elapsed() < AT_ONCE, "{execution:?}: it took {:?}", start.elapsed());
         ensure_err!(client.zeros(1), Error::ShutDown { .. });
         ensure_eq!(client.shutdown(SOON).abandoned, 0, "{execution:?}, {answer:?}");
         drop((hook, held));
@@ -489,7 +488,7 @@ fn hooks_staging_and_caps_end_with_their_device(cx: &Context) -> Outcome {
             let ends: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
             (ends, start.elapsed())
         });
-        ensure!(took < Duration::from_secs(6), "{execution:?}: it took {took:?}");
+        ensure!(took < AT_ONCE, "{execution:?}: it took {took:?}");
         for end in ends {
             let end = end.map_err(|_| Failure::new("a thread panicked"))??;
             ensure!(matches!(end, Error::ShutDown { .. } | Error::DeviceLost { .. }), "{execution:?}: {end:?}");

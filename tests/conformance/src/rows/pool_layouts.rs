@@ -17,8 +17,8 @@ tests! {
     M16 pages_of_the_layout_before_retire_as_they_empty;
     M16 bytes_in_pages_of_the_layout_before_stay;
     M16 persistent_and_dedicated_allocations_are_not_touched;
-    M16 every_kind_of_pool_keeps_bytes_apart .seconds(40);
-    M16 a_layout_may_be_replaced_under_load .seconds(40);
+    M16 every_kind_of_pool_keeps_bytes_apart .seconds(120);
+    M16 a_layout_may_be_replaced_under_load .seconds(120);
     M16 a_device_can_begin_with_any_layout;
     M16 a_layout_that_contradicts_itself_is_refused_and_names_the_value;
     M16 a_layout_this_device_cannot_have_is_refused_and_the_one_before_stays;

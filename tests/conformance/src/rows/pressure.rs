@@ -15,8 +15,8 @@ use trunnion_runtime_core::pressure::PressureAnswer;
 
 tests! {
     M1 memory_full_of_frees_that_are_not_finished_is_waited_for;
-    M1 eight_streams_with_a_constant_live_set_have_a_bounded_high_water .seconds(40);
-    M1 many_threads_that_allocate_all_get_on .seconds(40);
+    M1 eight_streams_with_a_constant_live_set_have_a_bounded_high_water .seconds(120);
+    M1 many_threads_that_allocate_all_get_on .seconds(120);
     M1 a_kernel_whose_last_handle_was_dropped_sees_the_old_bytes;
     M1 memory_of_long_work_is_not_given_to_another_stream_before_its_end;
     M1 an_error_that_is_kept_keeps_no_memory;

@@ -15,12 +15,12 @@ use trunnion_server_layers::program::{Program, Replayed, Sink};
 use trunnion_server_layers::{Record, RecordOptions, Recording};
 
 tests! {
-    C8 random_programs_over_streams_give_what_the_sequential_run_gives .seconds(60);
-    C8 random_programs_issued_by_threads_give_what_the_sequential_run_gives .seconds(60);
-    M7 random_programs_on_hard_memory_give_what_the_sequential_run_gives .seconds(60);
-    M6 random_programs_with_failures_give_what_the_sequential_run_gives .seconds(60);
-    F1 random_programs_with_failures_issued_by_threads_give_what_the_sequential_run_gives .seconds(60);
-    X5 a_run_that_was_recorded_replays_to_the_bytes_it_read .seconds(60);
+    C8 random_programs_over_streams_give_what_the_sequential_run_gives .seconds(240);
+    C8 random_programs_issued_by_threads_give_what_the_sequential_run_gives .seconds(240);
+    M7 random_programs_on_hard_memory_give_what_the_sequential_run_gives .seconds(240);
+    M6 random_programs_with_failures_give_what_the_sequential_run_gives .seconds(240);
+    F1 random_programs_with_failures_issued_by_threads_give_what_the_sequential_run_gives .seconds(240);
+    X5 a_run_that_was_recorded_replays_to_the_bytes_it_read .seconds(240);
     X5 a_recording_whose_sink_fails_disturbs_nobody;
 }
 

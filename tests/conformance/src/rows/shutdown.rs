@@ -24,16 +24,16 @@ tests! {
     C16 the_last_client_dropped_ends_the_device;
     C16 a_kernel_that_runs_long_does_not_keep_it_beyond_its_timeout;
     C16 handles_may_outlive_the_device;
-    C16 all_devices_of_the_process_are_ended_in_one_call .child().seconds(20);
+    C16 all_devices_of_the_process_are_ended_in_one_call .child().seconds(60);
     C16 a_shutdown_inside_exclusive_does_not_hang;
     C16 a_client_in_a_static_does_not_keep_the_process .child().seconds(4);
     C16 a_client_in_a_thread_local_does_not_keep_the_process .child().seconds(4);
-    C16 a_thread_that_panics_with_a_client_harms_nobody .child().seconds(10);
-    C16 a_process_that_is_started_while_a_device_works_disturbs_nobody .child().seconds(20);
+    C16 a_thread_that_panics_with_a_client_harms_nobody .child().seconds(60);
+    C16 a_process_that_is_started_while_a_device_works_disturbs_nobody .child().seconds(60);
     // Without layers between backend and driver: those tear down what they are still asked for.
     C16 a_process_may_end_with_work_queued .env(&[("CONFORMANCE_VALIDATION", "0")]).seconds(8);
-    C16 a_hundred_devices_one_after_another_leave_no_memory_behind .child().seconds(120);
-    C16 a_hundred_thousand_launches_without_a_sync_leave_no_memory_behind .child().seconds(120);
+    C16 a_hundred_devices_one_after_another_leave_no_memory_behind .child().seconds(480);
+    C16 a_hundred_thousand_launches_without_a_sync_leave_no_memory_behind .child().seconds(480);
 }
 
 fn queued_work_is_finished_before_the_end(cx: &Context) -> Outcome {
@@ -190,8 +190,8 @@ fn all_devices_of_the_process_are_ended_in_one_call(cx: &Context) -> Outcome {
     gate.block(&held)?;
     let start = Instant::now();
     // What the gate holds takes all of it, and what works has to end in it, on a busy machine too.
-    let report = Client::shutdown_all(Duration::from_secs(3));
-    ensure!(start.elapsed() < Duration::from_secs(8), "it took {:?}", start.elapsed());
+    let report = Client::shutdown_all(Duration::from_secs(6));
+    ensure!(start.elapsed() < Duration::from_secs(15), "it took {:?}", start.elapsed());
     ensure!(report.abandoned >= 1, "what the gate held was not abandoned");
     ensure_eq!(reading.wait()?[0].to_vec::<u32>()?, [100; 64]);
     for client in [&works, &held, &idle] {

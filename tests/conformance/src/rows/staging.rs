@@ -1,7 +1,7 @@
 //! M11: uploads through staging memory.
 
 use crate::check::{Outcome, pattern, raw};
-use crate::context::{Context, SOON, on_new_stream};
+use crate::context::{AT_ONCE, Context, SOON, on_new_stream};
 use crate::factory::Variant;
 use crate::{ensure, ensure_eq, ensure_err, tests};
 use alloc::sync::Arc;
@@ -30,7 +30,7 @@ tests! {
     M11 tensors_are_created_through_staging_in_every_layout;
     M11 staged_bytes_outlive_their_device;
     M11 whoever_waits_for_room_is_told_when_the_device_ends;
-    M11 threads_that_stage_at_once_all_get_on .seconds(40);
+    M11 threads_that_stage_at_once_all_get_on .seconds(120);
     M11 no_bytes_need_no_staging;
     M11 no_bytes_stand_in_no_line_and_keep_nobody_waiting;
     M11 kept_memory_makes_room_for_another_size;
@@ -219,7 +219,7 @@ fn staging_that_never_ends_is_an_error_at_the_deadline(cx: &Context) -> Outcome 
     let start = Instant::now();
     let error = ensure_err!(client.reserve_staging(&[301]), Error::StagingFull { .. });
     let took = start.elapsed();
-    ensure!(took >= Duration::from_millis(300) && took < Duration::from_secs(3), "{took:?}");
+    ensure!(took >= Duration::from_millis(300) && took < AT_ONCE, "{took:?}");
     ensure!(error.is_timeout() && !error.is_refusal(), "{error:?}");
     let Error::StagingFull { requested, in_use, limit, waited } = error.clone() else { return Ok(()) };
     ensure_eq!((requested, in_use, limit), (301, 700, 1000));
@@ -244,7 +244,7 @@ fn more_than_the_limit_at_once_is_refused_at_once(cx: &Context) -> Outcome {
     let mut bytes = [Bytes::from_vec(vec![0; 1001])];
     ensure_err!(client.staging(&mut bytes, false), Error::StagingFull { requested: 1001, limit: 1000, .. });
     ensure_eq!(bytes[0].property(), BytesProperty::Native);
-    ensure!(start.elapsed() < Duration::from_secs(2), "it took {:?}", start.elapsed());
+    ensure!(start.elapsed() < AT_ONCE, "it took {:?}", start.elapsed());
     ensure_eq!(client.staging_usage().waits, 0);
     Ok(())
 }
@@ -384,7 +384,7 @@ fn whoever_waits_for_room_is_told_when_the_device_ends(cx: &Context) -> Outcome 
             Err(Error::ShutDown { .. }) if !lost => {}
             other => return Err(crate::Failure::new(format_args!("{other:?}"))),
         }
-        ensure!(start.elapsed() < Duration::from_secs(5), "it was told after {:?}", start.elapsed());
+        ensure!(start.elapsed() < AT_ONCE, "it was told after {:?}", start.elapsed());
     }
     Ok(())
 }
@@ -480,7 +480,7 @@ fn a_limit_of_no_bytes_refuses_all_of_them(cx: &Context) -> Outcome {
         }
         ensure_eq!(client.create_from_slice_pinned(&[])?.size_in_used(), 0);
         ensure_eq!(client.reserve_staging(&[0])?[0].len(), 0);
-        ensure!(start.elapsed() < Duration::from_secs(2), "it took {:?}", start.elapsed());
+        ensure!(start.elapsed() < AT_ONCE, "it took {:?}", start.elapsed());
         ensure_eq!((client.staging_usage().in_use, client.staging_usage().waits), (0, 0));
     }
     // Without a limit there are sizes that no memory has.
@@ -493,7 +493,7 @@ fn a_limit_of_no_bytes_refuses_all_of_them(cx: &Context) -> Outcome {
         let error = client.reserve_staging(sizes).map(drop).err();
         ensure!(error.as_ref().is_some_and(|error| !error.is_timeout()), "{sizes:?}: {error:?}");
     }
-    ensure!(start.elapsed() < Duration::from_secs(2), "it took {:?}", start.elapsed());
+    ensure!(start.elapsed() < AT_ONCE, "it took {:?}", start.elapsed());
     ensure_eq!((client.staging_usage().in_use, client.staging_usage().waits), (10, 0));
     drop(held);
     Ok(())

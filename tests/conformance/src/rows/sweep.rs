@@ -1,7 +1,7 @@
 //! F7, F9, C17, C18: every operation of a program fails in every way, with a fault injector around the device.
 
 use crate::check::{Failure, Outcome, raw};
-use crate::context::{Context, SOON, on_new_stream};
+use crate::context::{AT_ONCE, Context, SOON, eventually, on_new_stream};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
@@ -13,21 +13,22 @@ use trunnion_runtime_core::bytes::Bytes;
 use trunnion_runtime_core::client::Client;
 use trunnion_runtime_core::error::{Error, Result};
 use trunnion_runtime_core::handle::Handle;
+use trunnion_runtime_core::kernel::KernelHandle;
 use trunnion_runtime_core::pressure::PressureAnswer;
 use trunnion_runtime_core::service::Settings;
 use trunnion_server_layers::{FaultInjector, FaultKind, FaultPlan, FaultRecord, Operation, Validate, Violations};
 
 tests! {
-    F9 every_operation_fails_in_every_way_and_harms_nothing_else .seconds(60);
-    F9 a_reservation_fails_in_every_way_also_where_hooks_are_asked .seconds(40);
+    F9 every_operation_fails_in_every_way_and_harms_nothing_else .seconds(240);
+    F9 a_reservation_fails_in_every_way_also_where_hooks_are_asked .seconds(120);
     F9 what_turns_out_to_have_failed_is_followed_through_what_came_after_it;
     F9 failures_that_come_late_on_many_streams_reach_only_what_was_built_on_them;
     F7 a_fault_of_the_device_is_told_by_sync_and_by_every_later_call;
     F7 a_fault_that_the_driver_meets_is_told_by_sync;
     F7 a_fault_met_by_several_threads_at_once_is_one_fault;
-    C17 lost_with_any_operation_every_call_answers_the_same_cause .seconds(40);
-    C17 devices_lost_or_stuck_again_and_again_leave_no_memory_behind .child().seconds(120);
-    C18 what_never_completes_is_waited_for_to_the_deadline_and_hardly_longer .seconds(60);
+    C17 lost_with_any_operation_every_call_answers_the_same_cause .seconds(120);
+    C17 devices_lost_or_stuck_again_and_again_leave_no_memory_behind .child().seconds(480);
+    C18 what_never_completes_is_waited_for_to_the_deadline_and_hardly_longer .seconds(240);
     C18 many_threads_that_wait_for_what_never_completes_each_end_in_time;
 }
 
@@ -37,6 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A device with a plan around its server, and a look at the contract on both sides of that.
 struct Faulty {
     client: Client,
+    /// What the program launches: `accumulate`, `step` and `sum`.
+    kernels: [KernelHandle; 3],
     faults: FaultRecord,
     violations: [Violations; 2],
 }
@@ -47,7 +50,9 @@ impl Faulty {
         let (opened, faults) = FaultInjector::around(opened, plan);
         let (opened, outer) = Validate::around(opened);
         let client = Client::try_init_with(cx.device()?, opened, settings)?;
-        Ok(Self { client, faults, violations: [outer, inner] })
+        let kernels =
+            [client.prepare(kernels::accumulate())?, client.prepare(kernels::step())?, client.prepare(kernels::sum())?];
+        Ok(Self { client, kernels, faults, violations: [outer, inner] })
     }
 
     /// Somebody is asked before memory is refused, and has none to give.
@@ -92,10 +97,10 @@ impl Run {
 }
 
 /// A program that uses every operation, and reads what each has written before something else is written there.
-fn program(cx: &Context, client: &Client) -> Outcome<Run> {
+fn program(cx: &Context, it: &Faulty) -> Outcome<Run> {
+    let client = &it.client;
     let other = on_new_stream(client);
-    let (accumulate, step, sum) =
-        (client.prepare(kernels::accumulate())?, client.prepare(kernels::step())?, client.prepare(kernels::sum())?);
+    let [accumulate, step, sum] = &it.kernels;
     let mut run = Run { errors: Vec::new(), handles: Vec::new() };
     for _ in 0..4 {
         match client.empty(256) {
@@ -107,13 +112,13 @@ fn program(cx: &Context, client: &Client) -> Outcome<Run> {
     let (a, b, c, total) = (a.clone(), b.clone(), c.clone(), total.clone());
     run.note(client.write(&a, Bytes::from_vec(raw(&[1u32; 64]).to_vec())));
     run.note(client.fill(&b, raw(&[2u32])));
-    run.note(client.launch(&accumulate, cover(64)?, [&a, &b]));
+    run.note(client.launch(accumulate, cover(64)?, [&a, &b]));
     if let Some(point) = run.note(client.record()) {
         run.note(other.wait(point));
     }
     run.note(other.copy(&b, &c));
     run.note(other.fill(&total, &[0]));
-    run.note(other.launch(&sum, cover(64)?, [&c, &total]));
+    run.note(other.launch(sum, cover(64)?, [&c, &total]));
     for (handle, access) in [(&a, Access::Read), (&c, Access::Write)] {
         run.note(cx.factory().with_resource(client, handle, access, &mut |_| {}));
         if run.is_over() {
@@ -129,7 +134,7 @@ fn program(cx: &Context, client: &Client) -> Outcome<Run> {
     }
     run.note(client.sync().and_then(|done| done.wait()));
     run.note(client.write(&a, Bytes::from_vec(raw(&[5u32; 64]).to_vec())));
-    run.note(client.launch(&step, cover(64)?, [&a]));
+    run.note(client.launch(step, cover(64)?, [&a]));
     if !run.is_over() {
         run.note(client.read_one(&a));
     }
@@ -149,7 +154,7 @@ fn works(cx: &Context) -> Outcome {
 /// How many operations the program has.
 fn operations(cx: &Context) -> Outcome<u64> {
     let it = Faulty::start(cx, FaultPlan::new(), &cx.settings())?;
-    let run = program(cx, &it.client)?;
+    let run = program(cx, &it)?;
     ensure!(run.errors.is_empty(), "without a fault: {:?}", run.errors);
     let operations = it.faults.operations();
     for (handle, right) in run.handles.iter().zip(RIGHT) {
@@ -165,7 +170,7 @@ fn named(cx: &Context, k: u64, kind: FaultKind, hooked: bool) -> Outcome {
     let it = Faulty::start(cx, FaultPlan::new().fail(k, kind), &cx.settings())?.hooked(hooked)?;
     let what = format!("{kind} at operation {k}");
     let start = Instant::now();
-    let mut run = program(cx, &it.client)?;
+    let mut run = program(cx, &it)?;
     ensure_eq!(run.handles.len(), 4, "{what}");
     for (handle, right) in run.handles.clone().iter().zip(RIGHT) {
         if let Some(bytes) = run.note(it.client.read_one(handle)) {
@@ -201,7 +206,7 @@ fn lost(cx: &Context, k: u64, hooked: bool) -> Outcome {
     let it = Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Lost), &cx.settings())?.hooked(hooked)?;
     let what = format!("lost at operation {k}");
     let start = Instant::now();
-    let mut run = program(cx, &it.client)?;
+    let mut run = program(cx, &it)?;
     run.note(it.client.sync().and_then(|done| done.wait()));
     run.note(it.client.record());
     run.note(it.client.memory_cleanup());
@@ -216,22 +221,51 @@ fn lost(cx: &Context, k: u64, hooked: bool) -> Outcome {
     it.check(&what, 1)
 }
 
-/// A device whose `k`-th operation never completes.
+/// A device whose `k`-th operation never completes, and which has nothing to compile any more: a wait begins again with everything that
+/// was done meanwhile, and the first launch is done when a busy machine has compiled its kernel.
 fn never(cx: &Context, k: u64, hooked: bool) -> Outcome<Faulty> {
     let mut settings = cx.settings();
     settings.wait_timeout = PATIENCE;
-    Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Never), &settings)?.hooked(hooked)
+    let it = Faulty::start(cx, FaultPlan::new().fail(k, FaultKind::Never), &settings)?.hooked(hooked)?;
+    // It waits no longer for that either, and goes on with it.
+    eventually("the kernels are compiled", || match it.client.compile_queued() {
+        Err(error) if error.is_timeout() || error.is_busy() => Ok(false),
+        answer => answer.map(|_| true),
+    })?;
+    Ok(it)
 }
 
-/// The `k`-th operation never completes. How long was waited for it.
-fn stuck(cx: &Context, k: u64, hooked: bool) -> Outcome<Duration> {
-    wait_for_the_stuck(cx, &never(cx, k, hooked)?, k)
+/// The `k`-th operation never completes, and is waited for until the deadline and hardly longer: that starts again while what came before it
+/// gets on, which takes as long as the program without a fault does. A machine that is busy with other things is late now and then, and not
+/// each time.
+fn stuck(cx: &Context, k: u64, hooked: bool) -> Outcome {
+    let mut all_waited = Vec::new();
+    for _ in 0..3 {
+        let sound = Faulty::start(cx, FaultPlan::new(), &cx.settings())?;
+        let start = Instant::now();
+        program(cx, &sound)?;
+        let before = start.elapsed();
+        drop(sound);
+        let waited = wait_for_the_stuck(cx, &never(cx, k, hooked)?, k)?;
+        if in_time(waited, before) {
+            return Ok(());
+        }
+        all_waited.push((waited, before));
+    }
+    Err(Failure::new(format!(
+        "operation {k}, which never completes, was waited for {all_waited:?}, the deadline is {PATIENCE:?}"
+    )))
 }
 
-/// Runs the program on such a device, and ends it. How long was waited for what never completes.
-fn wait_for_the_stuck(cx: &Context, it: &Faulty, k: u64) -> Outcome<Duration> {
+fn in_time(waited: Option<Duration>, before: Duration) -> bool {
+    waited.is_some_and(|waited| (PATIENCE..=PATIENCE * 6 / 5 + before).contains(&waited))
+}
+
+/// Runs the program on such a device, and ends it. How long was waited for what never completes, if it was: on a machine that is busy with
+/// other things, the deadline may pass while what came before it is waited for.
+fn wait_for_the_stuck(cx: &Context, it: &Faulty, k: u64) -> Outcome<Option<Duration>> {
     let what = format!("never at operation {k}");
-    let run = program(cx, &it.client)?;
+    let run = program(cx, it)?;
     let [Error::Timeout { waited, .. }] = run.errors[..] else {
         return Err(Failure::new(format_args!("{what}: {:?}", run.errors)));
     };
@@ -239,8 +273,9 @@ fn wait_for_the_stuck(cx: &Context, it: &Faulty, k: u64) -> Outcome<Duration> {
     let start = Instant::now();
     it.client.shutdown(PATIENCE);
     ensure!(start.elapsed() < PATIENCE * 4, "{what}: an end within {PATIENCE:?} took {:?}", start.elapsed());
-    it.check(&what, 1)?;
-    Ok(waited)
+    let fired = it.faults.fired().len();
+    it.check(&what, fired.min(1))?;
+    Ok((fired > 0).then_some(waited))
 }
 
 /// Every operation in turn is stuck, all at the same time since nearly all of it is waiting.
@@ -254,17 +289,11 @@ fn all_stuck(cx: &Context, operations: u64) -> Outcome {
     });
     drop(devices);
     for (k, waited) in all_waited {
-        let mut waited = waited.map_err(|_| Failure::new(format_args!("operation {k} panicked")))??;
-        // A machine that is busy with other things is late now and then, and not each time.
-        for _ in 0..3 {
-            if waited > PATIENCE * 6 / 5 {
-                waited = stuck(cx, k, false)?;
-            }
+        let waited = waited.map_err(|_| Failure::new(format_args!("operation {k} panicked")))??;
+        // So many at once keep a machine busy.
+        if !in_time(waited, Duration::ZERO) {
+            stuck(cx, k, false)?;
         }
-        ensure!(
-            (PATIENCE..=PATIENCE * 6 / 5).contains(&waited),
-            "operation {k}, which never completes, was waited for {waited:?}, the deadline is {PATIENCE:?}"
-        );
     }
     Ok(())
 }
@@ -297,7 +326,7 @@ fn a_reservation_fails_in_every_way_also_where_hooks_are_asked(cx: &Context) -> 
     // The program begins with its reservations.
     for (k, kind) in (1..=4).flat_map(|k| FaultKind::ALL.map(|kind| (k, kind))) {
         match kind {
-            FaultKind::Never => stuck(cx, k, true).map(|_| ())?,
+            FaultKind::Never => stuck(cx, k, true)?,
             FaultKind::Lost => lost(cx, k, true)?,
             kind => named(cx, k, kind, true)?,
         }
@@ -405,11 +434,11 @@ fn a_fault_of_the_device_is_told_by_sync_and_by_every_later_call(cx: &Context) -
 fn a_fault_that_the_driver_meets_is_told_by_sync(cx: &Context) -> Outcome {
     // How many batches it takes to begin is the device's own affair.
     for batches in 1..8 {
-        let variant = Variant { delay: Some(Duration::from_secs(1)), ..Variant::lost_after(batches) };
+        let variant = Variant { delay: Some(Duration::from_secs(3)), ..Variant::lost_after(batches) };
         let client = cx.open(&variant)?;
         let step = client.prepare(kernels::step())?;
         let grid = cover(64)?;
-        // Not done within a second; until then the driver is given more than it takes.
+        // Not done for some seconds; until then the driver is given more than it takes.
         let begun = client.create_from_slice(raw(&[1u32; 64])).and_then(|bytes| {
             client.launch(&step, grid, [&bytes])?;
             client.flush()?;
@@ -505,7 +534,7 @@ fn many_threads_that_wait_for_what_never_completes_each_end_in_time(cx: &Context
     let mut count = 0;
     for (limit, took, answer) in told {
         ensure_err!(answer, Error::Timeout { .. });
-        ensure!(took >= limit && took < limit + PATIENCE, "a read of at most {limit:?} took {took:?}");
+        ensure!(took >= limit && took < limit + AT_ONCE, "a read of at most {limit:?} took {took:?}");
         count += 1;
     }
     ensure_eq!(count, 8);

@@ -1,7 +1,7 @@
 //! C11 to C14: handing work over, waiting for it, and asking what failed.
 
 use crate::check::{Outcome, raw};
-use crate::context::{Context, eventually, on_new_stream, ready};
+use crate::context::{AT_ONCE, Context, eventually, on_new_stream, ready};
 use crate::factory::Variant;
 use crate::kernels::{self, cover};
 use crate::{ensure, ensure_eq, ensure_err, tests};
@@ -60,8 +60,8 @@ pub(super) fn slow(client: &Client, time: Duration) -> Outcome<(KernelHandle, Du
         client.read_one(&to)?;
         quickest = quickest.min(start.elapsed());
     }
-    // With room for a machine that has less to do by then.
-    Ok((slow, quickest / 4))
+    // With room for a machine that has less to do by then; what does not wait for the work is through in far less.
+    Ok((slow, quickest / 20))
 }
 
 /// Lets go of what it holds when it is woken, as a program's own callback would.
@@ -108,7 +108,7 @@ fn a_flush_does_not_wait_for_the_work(cx: &Context) -> Outcome {
     let start = Instant::now();
     held.flush()?;
     client.flush()?;
-    ensure!(start.elapsed() < Duration::from_secs(2), "two flushes took {:?}", start.elapsed());
+    ensure!(start.elapsed() < AT_ONCE, "two flushes took {:?}", start.elapsed());
     ensure!(!client.is_done(point)?, "the work was not held back");
     gate.open()?;
     ensure_eq!(held.read_one(&bytes)?.as_slice()?, [4; 64]);
@@ -276,7 +276,7 @@ fn a_check_waits_for_nothing_on_the_device(cx: &Context) -> Outcome {
     let bytes = held.create_from_slice(&[1; 64])?;
     let start = Instant::now();
     held.check(&[&bytes, gate.handle()])?;
-    ensure!(start.elapsed() < Duration::from_secs(2), "a check took {:?}", start.elapsed());
+    ensure!(start.elapsed() < AT_ONCE, "a check took {:?}", start.elapsed());
     ensure!(!client.is_done(point)?, "the held stream went on");
     gate.open()?;
     Ok(())
