@@ -9,13 +9,12 @@
 use crate::assumption::{Answer, assumptions, gave, is};
 use crate::device::Device;
 use crate::gate::Gate;
-use crate::pieces::Pieces;
 use core::ffi::c_void;
 use core::ptr;
 use core::time::Duration;
 use std::sync::mpsc;
 use std::thread;
-use trunnion_cuda_raw::{Address, Driver, Handle};
+use trunnion_cuda_raw::{Address, Driver, Handle, Pieces};
 
 assumptions! {
     other_threads_go_on_while_one_frees_memory_in_use,
@@ -140,8 +139,10 @@ fn other_threads_go_on_while_one_frees_memory_in_use(device: &Device) -> Answer 
 }
 
 fn other_threads_go_on_while_one_unmaps_memory(device: &Device) -> Answer {
-    let Some(mut pieces) = Pieces::reserve(device, DEVICE, 1)? else { return Ok(()) };
+    let Some(mut pieces) = Pieces::reserve(device.driver, DEVICE, 1)? else { return Ok(()) };
     pieces.add()?;
+    // It is given back with the mapping.
+    pieces.let_go()?;
     let (work, used) = (Work::new(device)?, device.memory(1)?);
     let gate = Gate::behind_work(device, used)?;
     let (address, size) = (pieces.address, pieces.size);
@@ -152,7 +153,7 @@ fn other_threads_go_on_while_one_unmaps_memory(device: &Device) -> Answer {
 
 fn memory_is_had_while_another_thread_frees_some(device: &Device) -> Answer {
     let (block, mut address) = (block(device)?, 0);
-    let mut pieces = Pieces::reserve(device, DEVICE, 1)?;
+    let mut pieces = Pieces::reserve(device.driver, DEVICE, 1)?;
     let gate = Gate::behind_work(device, block)?;
     // SAFETY: only work that was asked for before uses it.
     let free = move |driver: &Driver| unsafe { driver.cuMemFree_v2(block) };

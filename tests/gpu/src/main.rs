@@ -16,7 +16,6 @@ mod gate;
 mod memory;
 mod orders;
 mod peers;
-mod pieces;
 mod refusals;
 mod seams;
 

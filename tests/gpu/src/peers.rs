@@ -2,10 +2,9 @@
 
 use crate::assumption::{Answer, assumptions, gave, is};
 use crate::device::{Device, LEGACY};
-use crate::pieces::Pieces;
 use core::ffi::c_void;
 use core::ptr;
-use trunnion_cuda_raw::{Access, Address, Copy2D, Handle};
+use trunnion_cuda_raw::{Access, Address, Copy2D, Handle, Pieces};
 
 assumptions! {
     how_memory_was_made_is_told_by_its_address;
@@ -45,7 +44,7 @@ fn is_mapped(device: &Device, address: Address) -> Result<bool, String> {
 
 /// Two pieces of a device's memory side by side, which that device alone may use; nothing where none are mapped.
 fn pieces(device: &Device, ordinal: i32) -> Result<Option<(Address, usize)>, String> {
-    let Some(mut pieces) = Pieces::reserve(device, ordinal, 2)? else { return Ok(None) };
+    let Some(mut pieces) = Pieces::reserve(device.driver, ordinal, 2)? else { return Ok(None) };
     pieces.add()?;
     pieces.add()?;
     Ok(Some((pieces.address, pieces.size)))

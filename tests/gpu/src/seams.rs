@@ -3,8 +3,7 @@
 use crate::assumption::{Answer, assumptions, gave, is};
 use crate::device::{Device, LEGACY};
 use crate::gate::Gate;
-use crate::pieces::Pieces;
-use trunnion_cuda_raw::{Address, Copy2D};
+use trunnion_cuda_raw::{Address, Copy2D, Pieces};
 
 assumptions! {
     a_kernel_reads_and_writes_across_a_seam,
@@ -22,7 +21,7 @@ const SIDE: usize = 192;
 
 /// Where two pieces of memory meet; nothing where a driver maps none.
 fn seam(device: &Device) -> Result<Option<Address>, String> {
-    let Some(mut pieces) = Pieces::reserve(device, DEVICE, 2)? else { return Ok(None) };
+    let Some(mut pieces) = Pieces::reserve(device.driver, DEVICE, 2)? else { return Ok(None) };
     pieces.add()?;
     let seam = pieces.end();
     pieces.add()?;
@@ -139,7 +138,7 @@ fn rows_are_copied_across_a_seam(device: &Device) -> Answer {
 }
 
 fn a_piece_is_mapped_behind_others_without_waiting_for_work_on_them(device: &Device) -> Answer {
-    let Some(mut pieces) = Pieces::reserve(device, DEVICE, 2)? else { return Ok(()) };
+    let Some(mut pieces) = Pieces::reserve(device.driver, DEVICE, 2)? else { return Ok(()) };
     pieces.add()?;
     let (first, second) = (pieces.address, pieces.end());
     // SAFETY: the memory has a word.
@@ -160,7 +159,7 @@ fn a_piece_is_mapped_behind_others_without_waiting_for_work_on_them(device: &Dev
 }
 
 fn addresses_are_mapped_anew_when_what_lay_there_is_gone(device: &Device) -> Answer {
-    let Some(mut pieces) = Pieces::reserve(device, DEVICE, 2)? else { return Ok(()) };
+    let Some(mut pieces) = Pieces::reserve(device.driver, DEVICE, 2)? else { return Ok(()) };
     pieces.add()?;
     // Nobody was given access to it.
     pieces.map()?;
