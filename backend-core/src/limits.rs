@@ -1,5 +1,6 @@
 //! Less than a device offers: the options that lower its limits, the same for every backend.
 
+use crate::driver::DriverRefusal;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -100,6 +101,20 @@ impl LimitOptions {
         }
     }
 
+    /// Whether so many more bytes may be page-locked, where `held` bytes are.
+    ///
+    /// # Errors
+    /// A refusal that names the option, and what of it is free.
+    pub fn check_pinned(&self, size: u64, held: u64) -> Result<(), DriverRefusal> {
+        let Some(limit) = self.pinned_memory else { return Ok(()) };
+        let free = limit.saturating_sub(held);
+        if size <= free {
+            return Ok(());
+        }
+        let message = format!("option `pinned_memory`: {size} bytes requested, {free} of {limit} are free");
+        Err(DriverRefusal { message, out_of_memory: true })
+    }
+
     /// Lowers what a device says; afterwards no allocation is larger than the memory, and no binding than an allocation.
     pub fn lower(&self, limits: &mut Limits) {
         fn lower<T: Ord + Copy>(said: &mut T, most: Option<T>) {
@@ -144,6 +159,16 @@ mod tests {
             max_invocations: Some(16),
             max_shared: Some(64),
         }
+    }
+
+    #[test]
+    fn page_locked_memory_is_refused_beyond_its_limit_and_never_without_one() {
+        let limits = LimitOptions { pinned_memory: Some(100), ..LimitOptions::default() };
+        assert_eq!(limits.check_pinned(60, 40), Ok(()));
+        let message = "option `pinned_memory`: 61 bytes requested, 60 of 100 are free".to_string();
+        assert_eq!(limits.check_pinned(61, 40), Err(DriverRefusal { message, out_of_memory: true }));
+        assert!(limits.check_pinned(1, 200).is_err());
+        assert_eq!(LimitOptions::default().check_pinned(u64::MAX, 1), Ok(()));
     }
 
     #[test]

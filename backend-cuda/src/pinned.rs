@@ -86,13 +86,7 @@ struct Pinned {
 /// # Errors
 /// [`DriverRefusal`].
 pub(crate) fn pin(device: &Arc<Device>, size: usize) -> Result<Box<dyn PinnedMemory>, DriverRefusal> {
-    if let Some(limit) = device.options.limits.pinned_memory {
-        let free = limit.saturating_sub(device.pinned.bytes());
-        if size as u64 > free {
-            let message = format!("option `pinned_memory`: {size} bytes requested, {free} of {limit} are free");
-            return Err(DriverRefusal { message, out_of_memory: true });
-        }
-    }
+    device.options.limits.check_pinned(size as u64, device.pinned.bytes())?;
     let block = PinnedBlock::allocate(device, size).map_err(|error| refused(size as u64, &error))?;
     // SAFETY: new memory, at least this long, which nobody else knows.
     unsafe { ptr::write_bytes(block.start().as_ptr(), 0, size) };

@@ -6,46 +6,16 @@
 mod rig;
 
 use rig::{Gate, Rig, all, assert_clean, claim, double, eventually, in_time};
-use std::collections::BTreeMap;
-use std::fs;
-use std::time::Duration;
 use trunnion_backend_core::driver::Driver;
 use trunnion_backend_cuda::{CudaEvent, CudaOptions};
+use trunnion_driver_rig::threads;
 use trunnion_runtime_core::foreign::Foreign;
 
 const MIB: u64 = 1 << 20;
 
-/// How often each of the backend's threads has gone to sleep, by its number.
-fn sleeps() -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
-        // A thread may have ended meanwhile.
-        let Ok(name) = fs::read_to_string(task.path().join("comm")) else { continue };
-        let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
-        let slept = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap_or_default();
-        if ["trunnion-cuda", "trunnion-free"].contains(&name.trim()) {
-            found.insert(format!("{} {}", name.trim(), task.file_name().display()), slept.to_owned());
-        }
-    }
-    found
-}
-
-/// All of them sleep on. One that looks now and then never does; one that comes late on a busy machine does the next time.
+/// All threads of the backend's sleep on.
 fn assert_quiet(what: &str) {
-    let mut found = Vec::new();
-    let is_quiet = (0..10).any(|_| {
-        let before = sleeps();
-        std::thread::sleep(Duration::from_millis(200));
-        let after = sleeps();
-        let is_quiet = before == after;
-        found.push((before, after));
-        is_quiet
-    });
-    assert!(is_quiet, "{what}: {:?}", found.last());
-    let threads = &found[0].0;
-    assert!(
-        ["trunnion-cuda", "trunnion-free"].iter().all(|name| threads.keys().any(|thread| thread.starts_with(name)))
-    );
+    threads::assert_quiet(&["trunnion-cuda", "trunnion-free"], what);
 }
 
 /// The only test of this file: the threads of another one would wake.

@@ -232,39 +232,3 @@ fn a_warm_batch_asks_for_its_operations_and_its_event_and_makes_nothing() {
         rig.driver.close_stream(stream);
     });
 }
-
-#[test]
-#[cfg(target_os = "linux")]
-fn the_thread_of_an_idle_stream_does_not_wake() {
-    // Of all threads with the driver's name: other tests' devices too, so there is one quiet round when those are through at the latest.
-    let switches = || -> u64 {
-        let mut sum = 0;
-        for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
-            let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
-            if read("comm").trim() != "trunnion-cuda" {
-                continue;
-            }
-            let status = read("status");
-            let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
-            sum += counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum::<u64>();
-        }
-        sum
-    };
-    each_with(&CudaOptions::default(), |rig| {
-        let page = rig.page_of_bytes(&[0; 4]);
-        let mut stream = rig.driver.open_stream().unwrap();
-        rig.fill(&mut stream, 1, all(&page), &[1]);
-        rig.driver.submit(&mut stream, 1).unwrap();
-        rig.finish(&mut stream, 1);
-        let begun = Instant::now();
-        let is_quiet = || {
-            let before = switches();
-            std::thread::sleep(Duration::from_millis(200));
-            switches() == before
-        };
-        while !is_quiet() {
-            assert!(begun.elapsed() < Duration::from_secs(120), "it wakes although there is nothing to do");
-        }
-        rig.driver.close_stream(stream);
-    });
-}

@@ -116,13 +116,7 @@ struct Pinned {
 /// # Errors
 /// [`DriverRefusal`].
 pub(crate) fn pin(device: &Arc<Device>, size: usize) -> Result<Box<dyn PinnedMemory>, DriverRefusal> {
-    if let Some(limit) = device.options.limits.pinned_memory {
-        let free = limit.saturating_sub(device.pinned.bytes());
-        if size as u64 > free {
-            let message = format!("option `pinned_memory`: {size} bytes requested, {free} of {limit} are free");
-            return Err(DriverRefusal { message, out_of_memory: true });
-        }
-    }
+    device.options.limits.check_pinned(size as u64, device.pinned.bytes())?;
     let block = StagingBlock::of(device, size as u64, device.memory.pinned, false)?;
     device.pinned.add(block.start().as_ptr() as usize, size, block.buffer());
     Ok(Box::new(Pinned { block, size }))

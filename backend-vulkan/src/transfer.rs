@@ -272,6 +272,7 @@ impl Fill {
 mod tests {
     use super::*;
     use alloc::vec;
+    use trunnion_driver_rig::transfers;
 
     /// What a fill leaves in 64 bytes of 0xEE.
     fn filled(offset: u64, size: u64, pattern: &[u8]) -> Vec<u8> {
@@ -295,28 +296,7 @@ mod tests {
 
     #[test]
     fn a_fill_is_byte_exact_for_every_pattern_offset_and_size() {
-        let patterns: [&[u8]; 8] = [
-            &[7],
-            &[1, 2],
-            &[1, 2, 3, 4],
-            &[9; 4],
-            &[1, 2, 3, 4, 1, 2, 3, 4],
-            &[1, 2, 3, 4, 5, 6, 7, 8],
-            &[0; 16],
-            &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
-        ];
-        for pattern in patterns {
-            for offset in 0..9 {
-                for size in 0..40 {
-                    let mut expected = vec![0xEE; 64];
-                    for (i, byte) in expected[offset..offset + size].iter_mut().enumerate() {
-                        *byte = pattern[i % pattern.len()];
-                    }
-                    let found = filled(offset as u64, size as u64, pattern);
-                    assert_eq!(found, expected, "{pattern:?} at {offset}, {size} bytes");
-                }
-            }
-        }
+        transfers::fills_are_byte_exact_for_every_pattern_offset_and_size(filled);
     }
 
     #[test]

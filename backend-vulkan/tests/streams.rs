@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use trunnion_backend_core::driver::Driver;
 use trunnion_backend_vulkan::{VulkanDriver, VulkanOptions};
 use trunnion_driver_rig::streams::{self, Steps};
+#[cfg(target_os = "linux")]
+use trunnion_driver_rig::threads;
 
 /// Some thousand steps, so that what does not wait comes too early.
 const ADD: &str = "
@@ -60,32 +62,10 @@ fn each_finished_batch_is_told_of_and_an_idle_device_tells_nothing() {
 #[test]
 #[cfg(target_os = "linux")]
 fn the_thread_of_an_idle_device_does_not_wake() {
-    // Of all threads with the driver's name: other tests' devices too, so there is one quiet round when those are through at the latest.
-    let switches = || -> u64 {
-        let mut sum = 0;
-        for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
-            let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
-            if read("comm").trim() != "trunnion-vulkan" {
-                continue;
-            }
-            let status = read("status");
-            let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
-            sum += counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum::<u64>();
-        }
-        sum
-    };
     each_with(&VulkanOptions::default(), |rig| {
         let page = rig.page_of(&[0; 4]);
         assert_eq!(rig.read_u32(part(&page, 0, 4)), [0]);
-        let begun = Instant::now();
-        let is_quiet = || {
-            let before = switches();
-            std::thread::sleep(Duration::from_millis(300));
-            switches() == before
-        };
-        while !is_quiet() {
-            assert!(begun.elapsed() < Duration::from_secs(120), "it wakes although there is nothing to do");
-        }
+        threads::assert_quiet(&["trunnion-vulkan"], "nothing is under way");
     });
 }
 

@@ -12,6 +12,8 @@ pub mod program;
 mod rig;
 #[allow(unsafe_code, reason = "as above")]
 pub mod streams;
+#[cfg(target_os = "linux")]
+pub mod threads;
 #[allow(unsafe_code, reason = "as above")]
 pub mod transfers;
 

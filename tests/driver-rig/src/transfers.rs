@@ -15,6 +15,32 @@ pub fn counting(size: usize) -> Vec<u8> {
     (0..size).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
+/// How a backend fills memory is right for every pattern, place and size: `filled` makes 64 bytes of 0xEE, and fills some from an offset on.
+pub fn fills_are_byte_exact_for_every_pattern_offset_and_size(filled: impl Fn(u64, u64, &[u8]) -> Vec<u8>) {
+    let patterns: [&[u8]; 8] = [
+        &[7],
+        &[1, 2],
+        &[1, 2, 3, 4],
+        &[9; 4],
+        &[1, 2, 3, 4, 1, 2, 3, 4],
+        &[1, 2, 3, 4, 5, 6, 7, 8],
+        &[0; 16],
+        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+    ];
+    for pattern in patterns {
+        for offset in 0..9 {
+            for size in 0..40 {
+                let mut expected = vec![0xEE; 64];
+                for (i, byte) in expected[offset..offset + size].iter_mut().enumerate() {
+                    *byte = pattern[i % pattern.len()];
+                }
+                let found = filled(offset as u64, size as u64, pattern);
+                assert_eq!(found, expected, "{pattern:?} at {offset}, {size} bytes");
+            }
+        }
+    }
+}
+
 /// What is written is copied and read to the byte, and nothing beside it is touched.
 pub fn writes_copies_and_reads_are_byte_exact_at_odd_sizes_and_places<D: Driver>(rig: &mut Rig<D>)
 where
