@@ -390,15 +390,22 @@ fn two_devices_wait_for_what_each_of_them_holds_in_both_directions_at_once() {
     }
 }
 
+/// Memory of `there`'s that is filled with 5 behind a gate, the same as it is lent to `here`, and what `here` copies it to afterwards.
+fn copied_behind(gate: &Gate, here: &Client, there: &Client) -> [Handle; 3] {
+    let (theirs, copy) = (there.zeros(4096).unwrap(), here.zeros(4096).unwrap());
+    let lent = lend(there, &theirs, here);
+    assert!(pass(there, fill_behind(there, &theirs, gate, 5), here));
+    here.copy(&lent, &copy).unwrap();
+    [theirs, lent, copy]
+}
+
 #[test]
 fn what_was_to_come_after_a_device_that_is_lost_carries_an_error_that_names_it() {
     let devices = [claim(), claim()];
     let [here, there] = devices.each_ref().map(start);
     let gate = Gate::new(&devices[1]);
-    let (theirs, copy, kept) = (there.zeros(4096).unwrap(), here.zeros(4096).unwrap(), here.zeros(64).unwrap());
-    let lent = lend(&there, &theirs, &here);
-    assert!(pass(&there, fill_behind(&there, &theirs, &gate, 5), &here));
-    here.copy(&lent, &copy).unwrap();
+    let kept = here.zeros(64).unwrap();
+    let [theirs, lent, copy] = copied_behind(&gate, &here, &there);
     devices[1].fail("cuMemsetD8Async", 1, LAUNCH_FAILED).unwrap();
     devices[1].fail("cuMemsetD32Async", 1, LAUNCH_FAILED).unwrap();
     gate.open();
@@ -443,10 +450,7 @@ fn a_device_that_is_shut_down_while_it_holds_what_others_wait_for_still_does_it(
     let devices = [claim(), claim()];
     let [here, there] = devices.each_ref().map(start);
     let gate = Gate::new(&devices[1]);
-    let (theirs, copy) = (there.zeros(4096).unwrap(), here.zeros(4096).unwrap());
-    let lent = lend(&there, &theirs, &here);
-    assert!(pass(&there, fill_behind(&there, &theirs, &gate, 5), &here));
-    here.copy(&lent, &copy).unwrap();
+    let [theirs, lent, copy] = copied_behind(&gate, &here, &there);
     here.flush().unwrap();
     there.shutdown(Duration::from_millis(50));
     drop(there);
@@ -464,10 +468,7 @@ fn a_device_that_is_shut_down_while_it_waits_for_another_keeps_nobody() {
     let devices = [claim(), claim()];
     let [here, there] = devices.each_ref().map(start);
     let gate = Gate::new(&devices[1]);
-    let (theirs, copy) = (there.zeros(4096).unwrap(), here.zeros(4096).unwrap());
-    let lent = lend(&there, &theirs, &here);
-    assert!(pass(&there, fill_behind(&there, &theirs, &gate, 5), &here));
-    here.copy(&lent, &copy).unwrap();
+    let [theirs, lent, copy] = copied_behind(&gate, &here, &there);
     here.flush().unwrap();
     let report = in_time(&gate, || here.shutdown(Duration::from_millis(50)));
     assert!(report.abandoned > 0);
